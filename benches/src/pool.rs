@@ -88,7 +88,7 @@ impl Counting {
     }
 }
 
-/// What a pool shall be like.
+/// The layout of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Files.

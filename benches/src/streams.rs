@@ -22,7 +22,7 @@ pub const FLAGS: SendFlags =
 /// blocks changed, in clumps) and `s3` (a tenth, scattered); `pf` with `files` objects of one such block each, and `s1`.
 #[derive(Debug)]
 pub struct Source {
-    /// Where they are.
+    /// Their place.
     pub dir: PathBuf,
     /// Blocks of the large object.
     pub blocks: u64,

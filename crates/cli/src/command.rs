@@ -53,9 +53,6 @@ pub(crate) struct Tool {
     pub(crate) epilogue: fn(Option<&str>, &mut dyn Write) -> io::Result<()>,
 }
 
-/// The command without an implementation that makes sense without an argument.
-const BARE: &str = "events";
-
 impl Tool {
     /// Runs the tool with the arguments after its name; the exit status.
     pub(crate) fn main(&self, args: &[OsString]) -> u8 {
@@ -110,7 +107,7 @@ impl Tool {
         })?;
         match command.run {
             Some(run) => run(&Call { command, tool: self.name, args }),
-            None if rest.is_empty() && command.name != BARE => Err(Failure::Usage(String::new())),
+            None if rest.is_empty() => Err(Failure::Usage(String::new())),
             None => Err(failed(format!("'{} {}' is not in this version of Zuse", self.name, command.name))),
         }
     }

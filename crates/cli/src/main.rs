@@ -21,6 +21,7 @@ mod command;
 mod error;
 mod json;
 mod keys;
+mod log;
 mod names;
 mod pools;
 mod progress;
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = args.collect();
     if let Some(status) = site::agent::run(&args) {
         return ExitCode::from(status);
+    }
+    if let Err(message) = log::begin() {
+        eprintln!("ZUSE_LOG: {message}");
+        return ExitCode::from(2);
     }
     if let Err(message) = tunables_from_environment() {
         eprintln!("ZUSE_TUNABLES: {message}");

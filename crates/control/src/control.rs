@@ -14,7 +14,7 @@ use crate::{Error, Failed, Ioc, ReadOnlyControl};
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
 
-/// Who asks: new file systems belong to them.
+/// The user who asks; new file systems belong to that user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Caller {
     /// User.
@@ -23,7 +23,7 @@ pub struct Caller {
     pub gid: u32,
 }
 
-/// What answers requests to one pool.
+/// The receiver of requests to one pool.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) spa: Arc<Spa>,

@@ -9,7 +9,7 @@ use crate::decode::Props;
 use crate::keys::new_key;
 use crate::{Caller, Control, Failed};
 
-/// What is held against the space of the finished pool, and so comes last.
+/// The properties that are checked against the space of the finished pool, and so come last.
 const LIMITS: [&str; 6] = ["quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit"];
 
 impl Control {

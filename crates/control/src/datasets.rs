@@ -166,7 +166,7 @@ pub(crate) fn fill_fs(
     }))
 }
 
-/// What fills a new volume.
+/// Returns the function that fills a new volume.
 fn new_volume(props: &mut Props) -> Result<Init, Error> {
     let block = props.take_number("volblocksize").unwrap_or(VOLBLOCKSIZE);
     let size = props.take_number("volsize").ok_or_else(|| Error::Invalid("a volume needs a size".to_owned()))?;

@@ -1,4 +1,4 @@
-//! What is in the lists of requests.
+//! Decodes the lists of requests.
 
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{BadValue, check_value};

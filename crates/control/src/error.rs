@@ -1,4 +1,4 @@
-//! What can go wrong with a request.
+//! Errors of requests.
 
 use base::Errno;
 use nvlist::NvList;
@@ -103,7 +103,7 @@ impl Error {
 pub struct Failed {
     /// Why, as OpenZFS's number; of the first thing, if several failed.
     pub errno: Errno,
-    /// What the request answers nevertheless: the errno of each thing that failed (an `Int32` by its name).
+    /// The answer of the request nevertheless: the errno of each thing that failed (an `Int32` by its name).
     pub out: Box<NvList>,
     /// Why.
     pub error: Box<Error>,

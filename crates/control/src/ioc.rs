@@ -8,34 +8,34 @@ use crate::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[non_exhaustive]
 pub enum Ioc {
-    /// Of a pool: writes `message` into its history.
+    /// Writes `message` into its history.
     LogHistory,
-    /// Of a pool: waits until all that was changed is on disk; `force` changes nothing, as all that waits goes to disk at once.
+    /// Waits until all that was changed is on disk; `force` changes nothing, as all that waits goes to disk at once.
     PoolSync,
-    /// Of a pool: takes a checkpoint.
+    /// Takes a checkpoint of the pool.
     PoolCheckpoint,
-    /// Of a pool: gives its checkpoint up.
+    /// Gives up the pool's checkpoint.
     PoolDiscardCheckpoint,
-    /// Of a pool: sets `props`, all of them or none. Features are `feature@NAME`, whatever the value; `bootfs` is the name of a file system.
+    /// Sets `props` of the pool, all of them or none. Features are `feature@NAME`, whatever the value; `bootfs` is the name of a file system.
     PoolSetProps,
-    /// Of a pool: brings it to `version`, and enables what `props` names: features, in the same txg.
+    /// Brings the pool to `version`, and enables what `props` names: features, in the same txg.
     PoolUpgrade,
-    /// Of a pool: forgets that the device `guid`, or any, was given up.
+    /// Forgets that the device `guid`, or any, was given up.
     Clear,
-    /// Of a pool: after `message` is in its history, marks it as one that any machine may import, and closes it.
+    /// Marks the pool, after `message` is in its history, as one that any machine may import, and closes it.
     PoolExport,
-    /// Of a pool: after `message` is in its history, marks it as destroyed, and closes it.
+    /// Marks the pool, after `message` is in its history, as destroyed, and closes it.
     PoolDestroy,
-    /// Of a pool: `condense_command` `start` flushes all that is in the `condense_type` `log_spacemap`, before it answers; `cancel` finds
+    /// Flushes, with `condense_command` `start`, all that is in the `condense_type` `log_spacemap`, before it answers; `cancel` finds
     /// nothing under way then.
     PoolCondense,
-    /// Of a pool: sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
+    /// Sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
     VdevSetProps,
-    /// Of a pool: its configuration.
+    /// Returns the pool's configuration.
     PoolStats,
-    /// Of a pool: all properties, and those of `get_props_names` that are not among all, each with `value` and `source`.
+    /// Returns all properties of the pool, and those of `get_props_names` that are not among all, each with `value` and `source`.
     PoolGetProps,
-    /// Of a pool: the properties, all or `vdevprops_get_props`, of the vdev whose guid is `vdevprops_get_vdev`, each with `value` and `source`.
+    /// Returns the properties, all or `vdevprops_get_props`, of the vdev whose guid is `vdevprops_get_vdev`, each with `value` and `source`.
     VdevGetProps,
     /// All properties of a dataset, each with `value`, and in `source` where it is set, empty if nowhere.
     ObjsetStats,
@@ -43,7 +43,7 @@ pub enum Ioc {
     DatasetListNext,
     /// As that, the snapshots of a dataset, oldest first, that were taken from `snap_iter_min_txg` to `snap_iter_max_txg`.
     SnapshotListNext,
-    /// Of a pool: reads its dedup tables (`prefetch_type` 1) or those of clones (2), so that what cannot be read is told.
+    /// Reads the pool's dedup tables (`prefetch_type` 1) or those of clones (2), so that what cannot be read is told.
     PoolPrefetch,
     /// The holds of a snapshot: when each was made.
     GetHolds,
@@ -60,19 +60,19 @@ pub enum Ioc {
     Clone,
     /// Destroys a file system or volume that has neither snapshots nor children.
     Destroy,
-    /// Of a pool: takes all `snaps` in one txg, with `props`. A refusal tells the errno of each.
+    /// Takes all `snaps` of the pool in one txg, with `props`. A refusal tells the errno of each.
     Snapshot,
-    /// Of a pool: destroys all `snaps`, or none; those in use later, with `defer`.
+    /// Destroys all `snaps` of the pool, or none; those in use later, with `defer`.
     DestroySnaps,
-    /// What destroying the snapshots from `firstsnap` to the one named would free: `used`, `compressed`, `uncompressed`.
+    /// Returns the space that destroying the snapshots from `firstsnap` to the one named would free: `used`, `compressed`, `uncompressed`.
     SpaceSnaps,
-    /// Of a pool: bookmarks, each with its source.
+    /// Makes bookmarks, each of its source.
     Bookmark,
-    /// Of a pool: destroys bookmarks. Those that are not there are passed over.
+    /// Destroys bookmarks. Those that are not there are passed over.
     DestroyBookmarks,
-    /// Of a pool: `holds`, a list from snapshot to tag. Snapshots that are not there are passed over, and told.
+    /// Takes `holds`, a list from snapshot to tag. Snapshots that are not there are passed over, and told.
     Hold,
-    /// Of a pool: lists of tags, by snapshot.
+    /// Releases holds: lists of tags, by snapshot.
     Release,
     /// Makes a clone what its origin's file system was. A refusal names the snapshot in the way, `conflsnap`.
     Promote,
@@ -92,11 +92,11 @@ pub enum Ioc {
     ChangeKey,
     /// Waits for an activity to end: `wait_activity` 0 is the queue of deleted files. Answers with `wait_waited`.
     WaitFs,
-    /// Of a pool: begins a scrub or goes on with one, `scan_type` 1 of all, 3 of the list of errors, stops it (0), or pauses it (`scan_command` 1);
+    /// Begins or resumes a scrub, `scan_type` 1 of all, 3 of the list of errors, stops it (0), or pauses it (`scan_command` 1);
     /// with `scan_command` 2 of what is newer than the last, or between `scan_date_start` and `scan_date_end`. Who asks reads the blocks
     /// then.
     PoolScrub,
-    /// Of a pool: forgets entries of dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
+    /// Forgets entries of the pool's dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
     DdtPrune,
 }
 
@@ -110,7 +110,7 @@ struct Key {
     optional: bool,
 }
 
-/// What a request may hold.
+/// A key that a request may hold.
 enum Keys {
     /// These keys.
     Named(&'static [Key]),

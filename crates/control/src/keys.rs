@@ -10,7 +10,7 @@ use crate::{Control, Error, Failed};
 /// Values of property `encryption`: the usual cipher, and none.
 const CRYPT_ON: u64 = 1;
 const CRYPT_OFF: u64 = 2;
-/// What happens to a key (OpenZFS: `dcp_cmd_t`).
+/// The command for a key (OpenZFS: `dcp_cmd_t`).
 const CMD_NONE: u64 = 0;
 const CMD_NEW_KEY: u64 = 2;
 const CMD_INHERIT: u64 = 3;

@@ -1,4 +1,4 @@
-//! What commands ask of a pool: one name-value list in, one name-value list out.
+//! Requests to a pool: one name-value list in, one name-value list out.
 //!
 //! # What it is
 //! A [`Control`] answers requests ([`Ioc`]) about an open pool; a [`ReadOnlyControl`] those that change nothing, about a state that was opened for reading. Names, keys and types are those of OpenZFS's ioctls and of `libzfs_core`, so

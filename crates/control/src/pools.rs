@@ -31,7 +31,7 @@ impl Control {
         self.done(if kept.is_empty() { Ok(()) } else { self.spa.set_pool_props(kept) })
     }
 
-    /// What is stored of a property (OpenZFS: `spa_prop_validate`).
+    /// Returns the stored form of a property (OpenZFS: `spa_prop_validate`).
     fn check_pool_prop(&self, name: &str, value: Value) -> Result<Value, Error> {
         check_pool_value(name, &value).map_err(|_| invalid())?;
         match (name, &value) {

@@ -93,7 +93,7 @@ fn came_props(list: Option<&NvList>) -> Vec<(String, Result<Value, Error>)> {
     list.into_iter().flatten().filter_map(one).collect()
 }
 
-/// What is set, and what is inherited.
+/// The properties that are set, and those that are inherited.
 fn local_props(list: Option<&NvList>) -> Result<(Props, Vec<String>), Error> {
     let (mut set, mut inherit) = (NvList::new(), Vec::new());
     for (name, value) in list.into_iter().flatten() {

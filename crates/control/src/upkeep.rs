@@ -1,4 +1,4 @@
-//! What keeps a pool in order: scrubs, logs of space changes, old entries of dedup tables.
+//! Requests that keep a pool in order: scrubs, logs of space changes, old entries of dedup tables.
 
 use base::Errno;
 use nvlist::NvList;
@@ -20,7 +20,7 @@ const FROM_LAST_TXG: u64 = 2;
 /// OpenZFS: `zpool_ddt_prune_unit_t`.
 const PRUNE_AGE: i32 = 1;
 const PRUNE_PERCENTAGE: i32 = 2;
-/// What can be condensed (OpenZFS: `POOL_CONDENSE_LOG_SPACEMAP`).
+/// The only thing that can be condensed (OpenZFS: `POOL_CONDENSE_LOG_SPACEMAP`).
 const LOG_SPACEMAP: &str = "log_spacemap";
 /// A pool whose logs are not flushed after so many txgs has other troubles.
 const CONDENSE_TXGS_MAX: usize = 10_000;

@@ -1,4 +1,4 @@
-//! What can go wrong with a pool or a dataset.
+//! Errors of pools and datasets.
 
 use base::{Errno, Txg};
 
@@ -23,7 +23,7 @@ pub enum Error {
     Nvlist {
         /// Which list.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         source: nvlist::Error,
     },
     /// A space map contradicts itself.
@@ -31,7 +31,7 @@ pub enum Error {
     Space {
         /// The space map's object in the MOS.
         object: u64,
-        /// What is wrong with it.
+        /// The problem.
         source: space::Error,
     },
     /// A structure in the MOS is not what it was taken for.
@@ -39,7 +39,7 @@ pub enum Error {
     Format {
         /// The object.
         object: u64,
-        /// What is wrong with it.
+        /// The problem.
         source: ondisk::Error,
     },
     /// Objects of the MOS contradict each other.
@@ -93,9 +93,9 @@ pub enum Error {
     /// Two snapshots, or a snapshot and a bookmark, that are not in one line of descent (EXDEV).
     #[error("'{from}' is not an earlier snapshot of '{to}'")]
     NotEarlier {
-        /// What should have been earlier.
+        /// The snapshot that should have been the earlier one.
         from: String,
-        /// What should have been later.
+        /// The snapshot that should have been the later one.
         to: String,
     },
     /// The dataset is not encrypted (EINVAL).
@@ -117,7 +117,7 @@ pub enum Error {
     Key {
         /// The dataset.
         name: String,
-        /// What is wrong.
+        /// The problem.
         source: codec::Error,
     },
     /// The newest state cannot be used, an older one can: going back loses what came since (EIO).
@@ -125,7 +125,7 @@ pub enum Error {
     NeedsRewind {
         /// The newest txg.
         txg: Txg,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
         /// The newest that is good.
         back: Txg,

@@ -68,4 +68,4 @@ pub use spa::{
     ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats, Target, TaskCx, TxgRecord, Txgs, Value,
     VdevProps, VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
 };
-pub use spa::{brt, ddt, feature, prop};
+pub use spa::{brt, ddt, events, feature, prop};

@@ -7,6 +7,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::Guid;
+use nvlist::NvList;
 use pool::{ImportOptions, LoadPolicy, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
 
@@ -101,6 +103,7 @@ impl<'a> Import<'a> {
         let back = (!seen.load_info().skipped.is_empty()).then(|| seen.uberblock().txg.0);
         let record = Imported { txg: self.record.txg.or(back), load_guid: seen.load_guid(), ..self.record };
         records::remember(&record)?;
+        note_import(&record);
         Ok(record)
     }
 
@@ -145,6 +148,7 @@ impl<'a> Import<'a> {
             ..self.record
         };
         let remembered = records::remember(&record);
+        note_import(&record);
         Ok((record, remembered))
     }
 
@@ -168,6 +172,13 @@ fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
     paths.sort();
     paths.dedup();
     paths
+}
+
+/// Posts the event that a pool was imported.
+fn note_import(record: &Imported) {
+    let (env, of) = (writing::hooks().env, (record.name.as_str(), Guid(record.guid)));
+    pool::events::post(&env, of, "config_sync", &NvList::new());
+    pool::events::post(&env, of, "pool_import", &NvList::new());
 }
 
 /// Opens a pool on its devices for writing, without remembering it: it is imported for as long as it is open.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
 use vdev::{FollowedLeaf, IoFigures, LostBlock, Overdue, PoolErrors, QueueDepths, VdevErrors};
 
-use crate::{Front, records};
+use crate::{Front, events, records};
 
 /// How often a command adds what it did.
 const EVERY: Duration = Duration::from_secs(1);
@@ -30,22 +30,19 @@ const EVERY: Duration = Duration::from_secs(1);
 const QUEUES_HOLD: Duration = Duration::from_secs(3);
 /// I/Os that a device does not end and that are told of one by one.
 const OVERDUE_LINES: usize = 8;
-/// How long a command waits for another one that has a record, and how often it looks.
-const LOCK_TRIES: u32 = 100;
-const LOCK_EVERY: Duration = Duration::from_millis(10);
 /// Blocks in a record that were found lost.
 const LOST_MAX: usize = 4096;
 /// A record is not longer: some thousand devices.
 const RECORD_MAX: u64 = 16 << 20;
 
-/// What is known of a pool.
+/// The record of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// When it was begun, since 1970.
     pub since: Duration,
     /// The devices, by leaf.
     pub devices: HashMap<Guid, IoFigures>,
-    /// What waits in the queues of the leaves, by process.
+    /// I/Os in the queues of the leaves, by process.
     queues: BTreeMap<u32, Queues>,
     /// The vdevs that have failed.
     pub errors: BTreeMap<Guid, VdevErrors>,
@@ -53,7 +50,7 @@ pub struct Record {
     pub lost: BTreeSet<LostBlock>,
 }
 
-/// What waits in the queues of one process.
+/// I/Os in the queues of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Queues {
     /// When it was told, since 1970.
@@ -62,7 +59,7 @@ struct Queues {
 }
 
 impl Record {
-    /// What waits in the queue of a leaf `now`.
+    /// Returns the I/Os in the queue of a leaf `now`.
     #[must_use]
     pub fn queue(&self, leaf: Guid, now: Duration) -> QueueDepths {
         let mut sum = QueueDepths::default();
@@ -75,6 +72,8 @@ impl Record {
 /// A pool that this process has opened, and what was told of it.
 struct Watched {
     pool: Guid,
+    /// Its name on disk.
+    name: String,
     devices: Vec<Device>,
     errors: Arc<PoolErrors>,
     told: BTreeMap<Guid, VdevErrors>,
@@ -90,7 +89,7 @@ struct Device {
     told: IoFigures,
 }
 
-/// What is to be added to a record.
+/// Figures to be added to a record.
 #[derive(Default)]
 struct News {
     devices: Vec<(Guid, IoFigures)>,
@@ -114,7 +113,7 @@ impl Watched {
         self.devices.extend(new.map(|leaf| Device { leaf, told: IoFigures::default() }));
     }
 
-    /// What came since it was last told.
+    /// Takes the figures since the last report.
     fn take_news(&mut self, news: &mut News) {
         self.look();
         let mut waits = false;
@@ -138,7 +137,19 @@ impl Watched {
         news.lost.extend(self.errors.lost().into_iter().filter(|block| self.told_lost.insert(*block)));
     }
 
-    /// What of these errors was not told.
+    /// Makes events of the failures of its devices since the last time.
+    fn post_ereports(&self) {
+        let reports = self.errors.take_ereports();
+        if !reports.is_empty() {
+            // it may have been imported under another name
+            let imported =
+                records::all(&|_| ()).ok().and_then(|all| all.into_iter().find(|one| one.guid == self.pool.0));
+            let name = imported.map_or_else(|| self.name.clone(), |one| one.name);
+            pool::events::post_ereports(&Env::system(), (&name, self.pool), &reports);
+        }
+    }
+
+    /// Returns those of these errors that were not reported.
     fn untold(&self, errors: &BTreeMap<Guid, VdevErrors>) -> Vec<(Guid, VdevErrors)> {
         let told = |vdev| self.told.get(vdev).copied().unwrap_or_default();
         let new = errors.iter().map(|(vdev, errors)| (*vdev, errors.since(&told(vdev))));
@@ -156,12 +167,13 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 /// When this process began to count.
 static BEGUN: OnceLock<Duration> = OnceLock::new();
 
-/// From now on it is told what the leaves of a pool do that is about to be opened.
+/// Follows what the leaves of a pool do that is about to be opened.
 pub fn watch(candidate: &Candidate, front: &Arc<dyn Front>) {
-    let (pool, errors) = (candidate.guid, candidate.errors.clone());
+    let (pool, errors, name) = (candidate.guid, candidate.errors.clone(), candidate.name.clone());
     let (told, told_lost) = (BTreeMap::new(), BTreeSet::new());
     watched().push(Watched {
         pool,
+        name,
         devices: Vec::new(),
         errors,
         told,
@@ -214,7 +226,7 @@ fn report_overdue() {
     }
 }
 
-/// What this process does is not to be told.
+/// Stops reporting the work of this process.
 pub fn keep_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
@@ -225,6 +237,8 @@ pub fn publish() {
         return;
     }
     let mut watched = watched();
+    watched.iter().for_each(Watched::post_ereports);
+    events::publish();
     let mut news: HashMap<Guid, News> = HashMap::new();
     // closed pools are told of for the last time
     watched.retain_mut(|one| {
@@ -327,15 +341,7 @@ fn add(pool: Guid, new: News) -> Option<()> {
 /// Changes the record of a pool; one process after the other.
 fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
     let mut file = records::private().read(true).truncate(false).open(path(pool)?).ok()?;
-    let mut tries = 0;
-    // who was stopped in the middle of it must not stop others
-    while file.try_lock().is_err() {
-        tries += 1;
-        if tries > LOCK_TRIES {
-            return None;
-        }
-        std::thread::sleep(LOCK_EVERY);
-    }
+    records::lock_soon(&file).ok()?;
     let before = read(&mut file).and_then(|text| decode(&text));
     let since = || BEGUN.get().copied().unwrap_or_else(now);
     let mut record = before.unwrap_or_else(|| Record { since: since(), ..Record::default() });

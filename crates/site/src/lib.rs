@@ -8,6 +8,7 @@
 //! * `GUID.json`: the record of an import; `.names`: the lock of a process that gives a pool its name ([`records`]).
 //! * `GUID.left`: the last txg that was written, so that a pool never goes back in time unnoticed ([`left`]).
 //! * `GUID.io`: what was read and written since the import, and what failed ([`iostats`]).
+//! * `events`: the last events of all pools ([`events`]).
 //! * `readers`, `given-up`: the txgs that readers see, whose blocks are not reused meanwhile ([`readers`]).
 //! * `holds`: the datasets that are read for long, and the heads that are open ([`long_holds`]).
 //! * `agent.UID`: the process that keeps typed keys ([`agent`]); [`keys`] finds and loads keys.
@@ -28,6 +29,7 @@
 pub mod agent;
 pub mod devices;
 mod error;
+pub mod events;
 pub mod hostid;
 pub mod import;
 pub mod iostats;

@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -67,6 +68,22 @@ pub(crate) fn private() -> fs::OpenOptions {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).mode(0o600);
     options
+}
+
+/// How long a command waits for another one that has a file of the state, and how often it looks.
+const LOCK_TRIES: u32 = 100;
+const LOCK_EVERY: Duration = Duration::from_millis(10);
+
+/// Waits for a file's lock. A process that was stopped while it has the lock does not stop others for long.
+pub(crate) fn lock_soon(file: &fs::File) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
+            Err(fs::TryLockError::Error(e)) => return Err(e),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
 }
 
 /// All imported pools, sorted by name. Records that cannot be read are left out, and told to `warn`.

@@ -14,7 +14,7 @@ use crate::{Error, Leaf, gf};
 const GAP_BYTES: u64 = 32 << 10;
 
 impl Striped {
-    /// Where the parts of a block lie.
+    /// Returns the places of the parts of a block.
     pub(crate) fn map(&self, extent: Extent, birth: base::Txg) -> StripeMap {
         match &self.geometry {
             Geometry::Raidz(raidz) => raidz.map(extent, birth),

@@ -91,7 +91,7 @@ pub struct VdevConfig {
     pub id: u64,
     /// Its identity.
     pub guid: Guid,
-    /// Where the device was last seen.
+    /// The path at which the device was last seen.
     pub path: Option<String>,
     /// Base-2 logarithm of the sector size (top-level vdevs).
     pub ashift: u64,
@@ -262,7 +262,7 @@ impl VdevConfig {
         self.walk().filter(|v| v.kind.is_leaf())
     }
 
-    /// What `zpool status` calls it: `raidz2-0`, `mirror-1`, `draid1:2d:4c:0s-0`, the path of a leaf.
+    /// The name in `zpool status`: `raidz2-0`, `mirror-1`, `draid1:2d:4c:0s-0`, the path of a leaf.
     #[must_use]
     pub fn name(&self) -> String {
         let id = self.id;

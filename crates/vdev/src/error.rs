@@ -13,11 +13,11 @@ pub enum Error {
     Io {
         /// Its name.
         device: String,
-        /// Where, in bytes from its front.
+        /// The offset, in bytes from its front.
         offset: u64,
         /// How many bytes.
         len: u64,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A device could not be written.
@@ -25,11 +25,11 @@ pub enum Error {
     Write {
         /// Its name.
         device: String,
-        /// Where, in bytes from its front.
+        /// The offset, in bytes from its front.
         offset: u64,
         /// How many bytes.
         len: u64,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A device could not be brought to put what was written on stable storage.
@@ -37,7 +37,7 @@ pub enum Error {
     Flush {
         /// Its name.
         device: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another writer has the device.
@@ -45,7 +45,7 @@ pub enum Error {
     Busy {
         /// The path.
         path: String,
-        /// Who has it, as the end of a sentence; empty if that is not known.
+        /// The holder of its lock, as the end of a sentence; empty if that is not known.
         holder: String,
     },
     /// A write failed on so many devices that the block could not be read again.
@@ -57,7 +57,7 @@ pub enum Error {
         offset: u64,
         /// Bytes of the block.
         size: u64,
-        /// What was wrong on each leaf.
+        /// The fault of each leaf.
         faults: Vec<LeafFault>,
     },
     /// No device took a label or an uberblock where at least one had to.
@@ -93,7 +93,7 @@ pub enum Error {
     Open {
         /// The path.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The leaf has no device, or one that must not be used (offline, faulted, removed).
@@ -117,7 +117,7 @@ pub enum Error {
         offset: u64,
         /// Bytes of the block.
         size: u64,
-        /// What was wrong on each leaf.
+        /// The fault of each leaf.
         faults: Vec<LeafFault>,
     },
     /// Nothing that the devices hold gives the block that was asked for.
@@ -129,7 +129,7 @@ pub enum Error {
         offset: u64,
         /// Bytes of the block.
         size: u64,
-        /// What was wrong on each leaf.
+        /// The fault of each leaf.
         faults: Vec<LeafFault>,
     },
     /// An offset of a removed device that was not in use when it was removed.
@@ -167,7 +167,7 @@ pub enum Error {
     Config {
         /// The vdev, 0 if it has no guid.
         guid: Guid,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A device is too small to have labels.
@@ -191,7 +191,7 @@ pub enum Error {
         device: String,
         /// Which of the four labels.
         index: usize,
-        /// What is wrong with it.
+        /// The problem.
         source: codec::Error,
     },
     /// The configuration in a label is no nvlist.
@@ -201,7 +201,7 @@ pub enum Error {
         device: String,
         /// Which of the four labels.
         index: usize,
-        /// What is wrong with it.
+        /// The problem.
         source: nvlist::Error,
     },
     /// A list of names lacks one, or has it in another type.
@@ -230,7 +230,7 @@ impl Error {
         }
     }
 
-    /// What was wrong on each leaf, where the error knows.
+    /// Returns the fault of each leaf, where the error knows.
     #[must_use]
     pub fn faults(&self) -> &[LeafFault] {
         match self {

@@ -25,9 +25,33 @@ pub(crate) struct ErrorCounters {
     pub(crate) read: Counter,
     pub(crate) write: Counter,
     pub(crate) checksum: Counter,
+    /// The first failures that were not reported yet.
+    untold: Mutex<Vec<LeafFault>>,
+}
+
+/// Failures of a leaf that are reported at a time (OpenZFS: `zfs_checksum_events_per_second`).
+const UNTOLD_MAX: usize = 20;
+
+/// A failure of a leaf, and what failed there until now (OpenZFS: an `ereport`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ereport {
+    /// The failure.
+    pub fault: LeafFault,
+    /// The leaf's name.
+    pub name: String,
+    /// The leaf's failures.
+    pub errors: VdevErrors,
 }
 
 impl ErrorCounters {
+    /// Keeps a failure for whoever reports it: the first ones since the last question.
+    pub(crate) fn note(&self, fault: LeafFault) {
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        if untold.len() < UNTOLD_MAX {
+            untold.push(fault);
+        }
+    }
+
     pub(crate) fn figures(&self) -> VdevErrors {
         VdevErrors { read: self.read.get(), write: self.write.get(), checksum: self.checksum.get() }
     }
@@ -58,7 +82,7 @@ impl VdevErrors {
         self.checksum = self.checksum.saturating_add(other.checksum);
     }
 
-    /// What came since `before`.
+    /// Returns the figures since `before`.
     #[must_use]
     pub fn since(&self, before: &VdevErrors) -> VdevErrors {
         VdevErrors {
@@ -85,7 +109,7 @@ pub(crate) struct Followed {
 pub struct FollowedLeaf {
     /// Its identity.
     pub guid: Guid,
-    /// What to call it in messages.
+    /// Its name in messages.
     pub name: String,
     /// Its queue.
     pub queue: Arc<Queue>,
@@ -134,6 +158,20 @@ impl PoolErrors {
         sums
     }
 
+    /// Returns the failures of leaves since the last question, a few of each.
+    #[must_use]
+    pub fn take_ereports(&self) -> Vec<Ereport> {
+        let followed = self.followed();
+        let mut reports = Vec::new();
+        for (guid, counters) in &followed.errors {
+            let faults = std::mem::take(&mut *counters.untold.lock().unwrap_or_else(PoisonError::into_inner));
+            let name = followed.leaves.iter().find(|leaf| leaf.guid == *guid).map_or("", |leaf| leaf.name.as_str());
+            let errors = counters.figures();
+            reports.extend(faults.into_iter().map(|fault| Ereport { fault, name: name.to_owned(), errors }));
+        }
+        reports
+    }
+
     /// Whether a tree can still add to them.
     #[must_use]
     pub fn may_grow(&self) -> bool {
@@ -142,7 +180,7 @@ impl PoolErrors {
 }
 
 impl VdevTree {
-    /// What went wrong on a vdev.
+    /// Returns the errors of a vdev.
     pub(crate) fn errors_of(&self, guid: Guid) -> VdevErrors {
         let top = || self.tops().iter().find(|top| top.guid() == guid).map(|top| top.errors.clone());
         let group =

@@ -24,7 +24,7 @@ const SEGMENTS_MAX: usize = 1 << 16;
 struct Segment<'a> {
     top: &'a TopVdev,
     offset: u64,
-    /// Where it belongs in the block.
+    /// The offset in the block.
     at: usize,
     len: usize,
 }

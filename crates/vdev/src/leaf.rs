@@ -84,7 +84,7 @@ impl Leaf {
         self.config.path.as_deref()
     }
 
-    /// What to call it in messages.
+    /// Its name in messages.
     #[must_use]
     pub fn name(&self) -> String {
         match (&self.device, &self.config.path) {

@@ -92,7 +92,7 @@ mod write;
 pub use config::{VdevConfig, VdevType};
 pub use device::{Access, Device, DeviceKind, FileDevice, MemoryDevice};
 pub use error::Error;
-pub use errors::{FollowedLeaf, PoolErrors, VdevErrors};
+pub use errors::{Ereport, FollowedLeaf, PoolErrors, VdevErrors};
 pub use latency::Latency;
 pub use leaf::Leaf;
 pub use live::{LiveTree, TreeRef};

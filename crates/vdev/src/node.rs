@@ -41,7 +41,7 @@ pub(crate) struct Group {
     children: Vec<Node>,
 }
 
-/// What became of something that was asked of a leaf.
+/// The outcome of an operation of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It was done, or need not be.
@@ -75,7 +75,7 @@ pub(crate) struct Copy<'a> {
 /// The copies of some bytes, the best first.
 pub(crate) type Copies<'a> = SmallVec<[Copy<'a>; 3]>;
 
-/// What a distributed spare refers to.
+/// The children that a distributed spare refers to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpareRoom<'a> {
     pub(crate) draid: &'a Draid,

@@ -12,7 +12,7 @@ use std::sync::{PoisonError, RwLock};
 
 use crate::device::{Device, DeviceKind};
 
-/// What is copied when a part of it is written.
+/// Bytes that are copied when a part of them is written.
 const PAGE: u64 = 4096;
 
 /// Memory that some overlays may take together, in bytes.
@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 pub struct Room(Arc<AtomicU64>);
 
 impl Room {
-    /// So many bytes.
+    /// The number of bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Room {
         Room(Arc::new(AtomicU64::new(bytes)))

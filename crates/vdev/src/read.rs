@@ -14,7 +14,7 @@ use crate::stripe::physical;
 use crate::tree::{Shape, TopVdev, VdevTree};
 use crate::{Error, IoClass, Leaf, scratch};
 
-/// What judges a block's bytes.
+/// The judge of a block's bytes.
 pub(crate) type Check<'c> = dyn FnMut(&[u8]) -> bool + 'c;
 
 /// Faults found before it is known whether the block can be read.
@@ -314,7 +314,11 @@ impl<'a> Request<'a> {
             FaultKind::Checksum if self.cx.counts => judged.checksum.add(1),
             _ => {}
         }
-        faults.push(LeafFault { leaf: leaf.guid(), kind, offset, len: len as u64 });
+        let fault = LeafFault { leaf: leaf.guid(), kind, offset, len: len as u64 };
+        if self.cx.counts && kind != FaultKind::Missing {
+            leaf.errors.note(fault);
+        }
+        faults.push(fault);
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a read found out about the devices.
+//! The findings of a read about the devices.
 
 use base::Guid;
 
-/// What was wrong with a leaf's bytes.
+/// The fault of a leaf's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// The device failed.
@@ -18,9 +18,9 @@ pub enum FaultKind {
 pub struct LeafFault {
     /// The leaf.
     pub leaf: Guid,
-    /// What was wrong.
+    /// The fault.
     pub kind: FaultKind,
-    /// Where, in bytes from the front of the device.
+    /// The offset, in bytes from the front of the device.
     pub offset: u64,
     /// How many bytes.
     pub len: u64,

@@ -18,7 +18,7 @@ pub enum ReadMode {
 pub struct ReadCx<'a> {
     /// Whether to stop at the first good copy.
     pub mode: ReadMode,
-    /// What reads the leaves.
+    /// The reader of the leaves.
     pub source: &'a dyn LeafSource,
     /// Whether bytes that were found wrong are overwritten with the right ones, where the leaf can be written.
     pub heal: bool,
@@ -59,7 +59,7 @@ impl ReadCx<'static> {
     pub const SCRUB: ReadCx<'static> = ReadCx { mode: ReadMode::Scrub, class: IoClass::Scrub, ..ReadCx::NORMAL };
 }
 
-/// What reads the leaves. Not `Sync`: a source may belong to one worker and keep a window of its own.
+/// The reader of the leaves. Not `Sync`: a source may belong to one worker and keep a window of its own.
 pub trait LeafSource {
     /// Fills `buf` from byte `offset` of the leaf's device (counted from its front, labels included).
     ///

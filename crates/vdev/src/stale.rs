@@ -25,7 +25,7 @@ const WRITE_ERRORS_MAX: u64 = 10;
 /// A txg that no leaf has missed.
 const NEVER: Txg = Txg(u64::MAX);
 
-/// What becomes of a leaf that fails.
+/// The fate of a leaf that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is given up.

@@ -78,13 +78,13 @@ pub struct VdevStatus {
     pub guid: Guid,
     /// Its type.
     pub kind: VdevType,
-    /// What `zpool status` calls it.
+    /// The name in `zpool status`.
     pub name: String,
     /// Its state.
     pub state: VdevState,
     /// Why.
     pub aux: VdevAux,
-    /// What went wrong on it since the pool was opened.
+    /// Its errors since the pool was opened.
     pub errors: VdevErrors,
     /// Whether it holds intent logs only.
     pub is_log: bool,

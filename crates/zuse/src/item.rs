@@ -10,11 +10,11 @@ pub type LinkId = (u64, u64);
 /// A file without its data.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// What kind of file.
+    /// The kind of file.
     pub kind: Kind,
     /// Owner, permission bits, times, extended attributes.
     pub meta: Meta,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
     /// Major and minor number of a device.
     pub device: (u32, u32),

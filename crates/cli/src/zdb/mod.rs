@@ -42,6 +42,7 @@ use std::io::Write;
 
 use crate::command::report;
 use crate::error::{Failure, Outcome, failed, usage as misuse};
+use crate::log;
 use crate::pools::stdout;
 
 use open::Opened;
@@ -82,12 +83,15 @@ fn run(options: &Options) -> Outcome {
         _ if options.has('O') && !options.has('r') && operands.len() != 2 => return Err(misuse("")),
         _ => {}
     }
+    if options.has('G') {
+        log::keep();
+    }
     let mut out = stdout();
     let done = on_pool(&mut out, options, operands);
     out.flush()?;
     if options.has('G') {
-        // there is no buffer of debugging messages here
         eprintln!();
+        log::kept().iter().for_each(|line| eprintln!("{line}"));
     }
     done
 }

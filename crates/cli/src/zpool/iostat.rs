@@ -74,7 +74,7 @@ impl Options {
     }
 }
 
-/// What is to be shown.
+/// The figures to be shown.
 struct Wanted {
     /// These pools; all if there are none.
     pools: Vec<String>,
@@ -237,7 +237,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// What the devices below a vdev did.
+    /// Returns the work of the devices below a vdev.
     fn io(&self, vdev: &Vdev) -> IoFigures {
         let sum = |seen: &Seen| {
             let mut sum = IoFigures::default();
@@ -248,7 +248,7 @@ impl Pair<'_> {
         self.before.map_or_else(|| now.clone(), |before| now.since(&sum(before)))
     }
 
-    /// What waits for the devices below a vdev.
+    /// Returns the I/Os that wait for the devices below a vdev.
     fn queue(&self, vdev: &Vdev) -> QueueDepths {
         let mut sum = QueueDepths::default();
         vdev.leaves().iter().for_each(|leaf| sum.add(&self.now.record.queue(leaf.guid, self.now.at)));

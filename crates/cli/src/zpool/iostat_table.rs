@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Default,
     /// Average times.
     Latency,
-    /// What waits and what is active.
+    /// I/Os that wait and that are active.
     Queues,
     /// How many operations took how long.
     Histogram,
@@ -199,7 +199,7 @@ impl Layout {
         cells.collect()
     }
 
-    /// What waits and what is active.
+    /// I/Os that wait and that are active.
     pub(super) fn queue_cells(&self, queue: &QueueDepths) -> String {
         queue.0.as_flattened().iter().map(|n| self.number(self.width(Kind::Queues), *n)).collect()
     }
@@ -240,7 +240,7 @@ pub(super) struct Histogram<'a> {
     title: &'static str,
     columns: Vec<&'a [u64]>,
     buckets: Range<usize>,
-    /// What stands for a bucket.
+    /// Returns the label of a bucket.
     label: fn(usize) -> u64,
     /// How that is written for people.
     nice: fn(u64) -> String,

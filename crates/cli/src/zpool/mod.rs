@@ -8,6 +8,7 @@ mod create;
 mod ddtprune;
 mod dedup;
 mod destroy;
+mod events;
 mod export;
 mod get;
 mod history;

@@ -1,8 +1,8 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, ddtprune, destroy, export, get, history, import, iostat, labelclear, list, remove,
-    scrub, set, status, sync, upgrade, version, wait,
+    add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list,
+    remove, scrub, set, status, sync, upgrade, version, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
@@ -251,7 +251,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: Some(history::run),
         },
-        Command { name: "events", usage: "\tevents [-vHf [pool] | -c]\n", options: "vHfc", longs: &[], run: None },
+        Command {
+            name: "events",
+            usage: "\tevents [-vHf [pool] | -c]\n",
+            options: "vHfc",
+            longs: &[],
+            run: Some(events::run),
+        },
     ],
     &[
         Command {

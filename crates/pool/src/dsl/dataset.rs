@@ -14,7 +14,7 @@ use crate::spa::prop::stored::StoredProps;
 use crate::spa::prop::{FS, SNAP, TypeMask, VOL};
 use crate::{Dir, Error, Pool};
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// A file system.
@@ -146,7 +146,7 @@ impl Dataset {
         &self.inner.name
     }
 
-    /// What is behind the last `/`, or behind the `@` of a snapshot.
+    /// The name after the last `/`, or behind the `@` of a snapshot.
     #[must_use]
     pub fn short_name(&self) -> &str {
         self.name().rsplit(['/', '@']).next().unwrap_or("")
@@ -158,7 +158,7 @@ impl Dataset {
         &self.inner.dir
     }
 
-    /// What is stored of it.
+    /// Its stored form.
     #[must_use]
     pub fn phys(&self) -> &DslDatasetPhys {
         &self.inner.phys
@@ -212,7 +212,7 @@ impl Dataset {
         if self.is_snapshot() { Ok(Kind::Snapshot) } else { self.head_kind() }
     }
 
-    /// What it is, or what it is a snapshot of.
+    /// Its kind, or that of the dataset that it is a snapshot of.
     ///
     /// # Errors
     /// When its root block cannot be read.
@@ -281,7 +281,7 @@ impl Dataset {
         self.neighbour(self.phys().prev_snap_obj)
     }
 
-    /// What comes after a snapshot: a snapshot, or the head.
+    /// The successor of a snapshot: a snapshot, or the head.
     ///
     /// # Errors
     /// When the MOS cannot be read.

@@ -7,7 +7,7 @@ use base::Guid;
 
 use crate::{Bookmark, Dataset, Dir, Error, Kind, Pool};
 
-/// What [`Pool::list`] lists.
+/// The datasets that [`Pool::list`] lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListOptions {
     /// How many levels below the start; 0 only the start itself, `None` all. Snapshots and bookmarks are one level below

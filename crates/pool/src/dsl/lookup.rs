@@ -115,7 +115,7 @@ impl Spa {
 }
 
 impl Pool {
-    /// What is stored of the dataset in object `id`, without its name.
+    /// Returns the stored form of the dataset in object `id`, without its name.
     ///
     /// # Errors
     /// When the MOS cannot be read.

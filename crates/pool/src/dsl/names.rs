@@ -42,7 +42,7 @@ impl<T: Clone> Bounded<T> {
     }
 }
 
-/// What is remembered of names. Locks are held for a look into a map, never over I/O.
+/// A cache of names. Locks are held for a look into a map, never over I/O.
 #[derive(Default)]
 pub(crate) struct Names {
     dirs: RwLock<Bounded<Arc<DirInner>>>,

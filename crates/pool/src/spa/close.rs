@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::tunable;
+use nvlist::NvList;
 use ondisk::label::key;
 
 use crate::Error;
@@ -50,6 +51,8 @@ impl Spa {
 
     fn leave(self: &Arc<Self>, state: PoolState) -> Result<(), Error> {
         let _alone = self.vdev_change.lock();
+        let class = if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" };
+        self.notify(class, &NvList::new());
         if tunable::ZFS_KEEP_LOG_SPACEMAPS_AT_EXPORT.get() == 0 {
             // two txgs: blocks that the first one frees by flushing are recorded by the second
             self.early_task(|cx| {

@@ -162,7 +162,10 @@ impl Spa {
         spa.fill_new_pool(&tx, &new.spares, &new.l2cache, options)?;
         spa.sync_first(&tx)?;
         drop(spa);
-        reopen(&new.devices, import, hooks)
+        let spa = reopen(&new.devices, import, hooks)?;
+        spa.notify("config_sync", &NvList::new());
+        spa.notify("pool_create", &NvList::new());
+        Ok(spa)
     }
 
     /// The objects of a new pool, in the order in which OpenZFS makes them.

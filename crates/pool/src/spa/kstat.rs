@@ -26,7 +26,7 @@ const UINT64: u32 = 4;
 /// A named set of figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kstat {
-    /// Where it is: `zfs`, or `zfs/POOL`.
+    /// Its module: `zfs`, or `zfs/POOL`.
     pub module: String,
     /// Its name there.
     pub name: &'static str,
@@ -34,14 +34,14 @@ pub struct Kstat {
     pub data: KstatData,
 }
 
-/// What is in a kstat.
+/// The data of a kstat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KstatData {
     /// One number a name.
     Named(Vec<(&'static str, u64)>),
     /// Rows of numbers.
     Table {
-        /// What they are.
+        /// Their names.
         columns: &'static [&'static str],
         /// As many numbers in each as there are columns.
         rows: Vec<Vec<u64>>,
@@ -86,7 +86,7 @@ impl fmt::Display for Kstat {
 }
 
 impl Pool {
-    /// What a pool that is open for reading knows of itself.
+    /// Returns the figures of a pool that is open for reading.
     ///
     /// # Errors
     /// When the space maps or their logs cannot be read.
@@ -125,7 +125,7 @@ impl Pool {
 }
 
 impl Spa {
-    /// What a pool that is open for writing knows of itself.
+    /// Returns the figures of a pool that is open for writing.
     #[must_use]
     pub fn kstats(self: &Arc<Self>) -> Vec<Kstat> {
         let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());

@@ -40,6 +40,7 @@ pub(crate) mod datasets;
 pub mod ddt;
 mod dtl;
 pub(crate) mod errlog;
+pub mod events;
 pub mod feature;
 pub(crate) mod frees;
 mod heal;

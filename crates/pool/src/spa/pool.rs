@@ -17,7 +17,7 @@ use crate::spa::metaslab::SpaceState;
 use crate::spa::mos::Mos;
 use crate::{Error, LoadErrors, OpenOptions};
 
-/// What was noticed while the pool was opened, beyond what its vdevs' status tells.
+/// Findings while the pool was opened, beyond what its vdevs' status tells.
 #[derive(Clone, Debug, Default)]
 pub struct LoadInfo {
     /// Newer states of the pool that could not be used, with the reason.
@@ -98,7 +98,7 @@ impl Pool {
         &self.mos.objset
     }
 
-    /// What reads its blocks.
+    /// The reader of its blocks.
     #[must_use]
     pub fn zio(&self) -> &Arc<Zio> {
         &self.zio
@@ -116,7 +116,7 @@ impl Pool {
         &self.options
     }
 
-    /// What was noticed meanwhile.
+    /// Findings meanwhile.
     #[must_use]
     pub fn load_info(&self) -> &LoadInfo {
         &self.load_info

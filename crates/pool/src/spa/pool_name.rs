@@ -1,4 +1,4 @@
-//! What a pool can be called (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
+//! Names that a pool can have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
 
 use std::fmt;
 

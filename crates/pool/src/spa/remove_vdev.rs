@@ -91,7 +91,9 @@ impl Spa {
             list.retain(|device| device.get_u64(key::GUID) != Some(guid.0));
             cx.spa.aux_list(cx.mos, cx.tx, name, &list)?;
             cx.spa.log_internal(cx.mos, cx.tx, "vdev remove", &what)
-        })
+        })?;
+        self.notify_vdev("vdev_remove_aux", guid, Some(path));
+        Ok(())
     }
 
     fn remove_log(self: &Arc<Self>, top: &TopVdev) -> Result<(), Error> {
@@ -103,6 +105,7 @@ impl Spa {
             self.space.reinstate(id);
         }
         let (old, new) = removed?;
+        self.notify_vdev("vdev_remove_dev", top.guid(), top.config().path.as_deref());
         for leaf in top.config().leaves() {
             if let Some(device) = before.leaf(leaf.guid).and_then(|leaf| leaf.device()) {
                 // it is no longer part of the pool; a label that cannot be written does not matter

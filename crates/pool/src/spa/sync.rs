@@ -101,6 +101,7 @@ impl Spa {
         }
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
+        tracing::debug!(target: "zuse::txg", pool = self.name(), txg = next.txg.0, passes = record.passes, sync_ns = record.sync_ns, changed);
         // a waiter finds nothing of this txg left to do
         self.txg_synced(next.txg);
         self.txgs.done(record);

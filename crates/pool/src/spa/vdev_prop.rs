@@ -188,7 +188,7 @@ impl Pool {
         Err(Error::Vdevs(VdevRefusal::NoDevice))
     }
 
-    /// What OpenZFS's kernel calls a vdev.
+    /// Returns the name that OpenZFS's kernel gives a vdev.
     fn kernel_name(&self, config: &VdevConfig) -> String {
         match &config.path {
             Some(path) => path.clone(),

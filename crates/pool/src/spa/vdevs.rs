@@ -126,7 +126,10 @@ impl Spa {
                 }
             }
             Ok(())
-        })
+        })?;
+        self.notify("vdev_add", &NvList::new());
+        self.notify("config_sync", &NvList::new());
+        Ok(())
     }
 
     fn check_new_vdevs(&self, tops: &[NvList], any_ashift: bool) -> Result<(), Error> {

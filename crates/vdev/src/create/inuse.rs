@@ -10,7 +10,7 @@ use crate::device::{self, Access, Device};
 use crate::import::PoolState;
 use crate::label::read_label;
 
-/// What a device is used for.
+/// The use of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InUse {
     /// It is part of a pool.

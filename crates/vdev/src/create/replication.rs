@@ -62,7 +62,7 @@ struct Top {
     children: Vec<(&'static str, Option<u64>)>,
 }
 
-/// What a top-level vdev survives.
+/// The failures that a top-level vdev survives.
 #[derive(Clone, PartialEq)]
 struct Level {
     kind: &'static str,
@@ -137,7 +137,7 @@ fn level(tops: &[Top], mut lines: Option<&mut Vec<String>>) -> Option<Level> {
     last.filter(|_| even)
 }
 
-/// What is uneven within a group.
+/// Returns the unevenness within a group.
 fn within(top: &Top, mixed_types_matter: bool) -> Option<String> {
     let mut before: Option<(&str, u64)> = None;
     for (kind, size) in &top.children {
@@ -173,7 +173,7 @@ fn raidz_and_mirror<'l>(a: &'l Level, b: &'l Level) -> Option<(&'l Level, &'l Le
     }
 }
 
-/// What is uneven between two new vdevs.
+/// Returns the unevenness of two new vdevs.
 fn between(a: &Level, b: &Level) -> Option<String> {
     let text = if let Some((raidz, mirror)) = raidz_and_mirror(a, b) {
         let survives = mirror.children.saturating_sub(1);
@@ -201,7 +201,7 @@ fn between(a: &Level, b: &Level) -> Option<String> {
     text.map(|text| format!("mismatched replication level: {text}"))
 }
 
-/// What is uneven between the pool and new vdevs.
+/// Returns the unevenness of the pool and new vdevs.
 fn against_pool(pool: &Level, new: &Level) -> Option<String> {
     let text = if let Some((raidz, mirror)) = raidz_and_mirror(pool, new) {
         let survives = mirror.children.saturating_sub(1);

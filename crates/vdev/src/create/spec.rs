@@ -1,6 +1,6 @@
 //! The grammar of vdevs on a command line.
 
-/// What a top-level vdev is for (OpenZFS: `vdev_alloc_bias_t`).
+/// The purpose of a top-level vdev (OpenZFS: `vdev_alloc_bias_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bias {
     /// Intent logs.
@@ -56,7 +56,7 @@ pub struct DraidSpec {
 pub struct TopSpec {
     /// How its devices go together.
     pub group: Group,
-    /// What it is for; `None` for everything.
+    /// Its purpose; `None` for everything.
     pub bias: Option<Bias>,
     /// Its devices, as they were named.
     pub paths: Vec<String>,
@@ -73,7 +73,7 @@ pub struct VdevSpec {
     pub l2cache: Vec<String>,
 }
 
-/// What is wrong with vdevs on a command line. The text is what OpenZFS's `zpool` says.
+/// A problem with vdevs on a command line. The text is what OpenZFS's `zpool` says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(pub String);

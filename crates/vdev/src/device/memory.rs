@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use super::{Access, Device, read_only, within};
 use crate::Error;
 
-/// What names of devices in memory begin with.
+/// The prefix of names of devices in memory.
 const SCHEME: &str = "memory:";
 
 /// A device in memory that is known by a word.

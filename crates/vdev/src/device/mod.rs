@@ -54,7 +54,7 @@ pub fn is_busy(name: &Path) -> bool {
 /// Removes a device that [`open`] made.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn remove(name: &Path) -> io::Result<()> {
     memory::word(name).map_or_else(|| std::fs::remove_file(name), memory::remove)
 }
@@ -115,7 +115,7 @@ pub trait Device: Send + Sync + Debug {
     /// Returns when all that was written is on stable storage.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
@@ -133,7 +133,7 @@ pub trait Device: Send + Sync + Debug {
     /// Forgets what this machine keeps of a range in memory, so that the next read tells what another one has written there.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Ok(())
@@ -151,7 +151,7 @@ pub trait Device: Send + Sync + Debug {
     /// Asks the system for the size of the device, which may have changed. From now on [`Device::size`] is that.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn refresh_size(&self) -> io::Result<u64> {
         Ok(self.size())
     }
@@ -176,12 +176,12 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// What sort of device it is.
+    /// The sort of device.
     fn kind(&self) -> DeviceKind {
         DeviceKind::FILE
     }
 
-    /// What to call the device in messages: its path.
+    /// The device's name in messages: its path.
     fn name(&self) -> String;
 }
 

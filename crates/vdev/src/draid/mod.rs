@@ -100,7 +100,7 @@ impl Draid {
         rows.saturating_mul(self.group_width()) << ashift
     }
 
-    /// Where the parts of a block lie: in one group, or in two.
+    /// Returns the places of the parts of a block: in one group, or in two.
     pub(crate) fn map(&self, extent: Extent) -> StripeMap {
         let mut rows = SmallVec::new();
         let (mut offset, mut left, mut at) = (extent.offset, extent.size, 0);

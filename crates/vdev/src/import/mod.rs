@@ -64,7 +64,7 @@ pub struct FoundDevice {
     pub guid: Guid,
     /// The device, open for reading.
     pub device: Arc<dyn Device>,
-    /// Where it was found.
+    /// The place where it was found.
     pub path: PathBuf,
     /// The best of its labels.
     pub label: Label,
@@ -103,7 +103,7 @@ pub struct Candidate {
     pub spares: Vec<FoundDevice>,
     /// Cache devices that the scan met, as for spares.
     pub l2cache: Vec<FoundDevice>,
-    /// What goes wrong on its vdevs once it is opened.
+    /// The errors of its vdevs once it is opened.
     pub errors: Arc<PoolErrors>,
 }
 

@@ -65,7 +65,7 @@ const NOT_IN_LABELS: [&str; 12] = [
     "indirect_size",
 ];
 
-/// What labels say of a pool.
+/// The part of labels that is about a pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLabel<'a> {
     /// The pool's own part: `version`, `name`, `state`, `txg`, `pool_guid`, `errata`, `min_alloc`, `max_alloc`, `comment`, `compatibility`,

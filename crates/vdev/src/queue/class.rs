@@ -84,7 +84,7 @@ pub(crate) struct Bounds {
     pub(crate) max: u64,
 }
 
-/// What the tunables say.
+/// Returns the bounds that the tunables give.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) classes: [Bounds; CLASSES],
@@ -137,7 +137,7 @@ pub(crate) struct Admission {
     credit: u64,
     /// Requests that ended since the last one that was interactive and no async write.
     quiet: u64,
-    /// Where the round of minimums goes on.
+    /// The class at which the round of minimums resumes.
     next: usize,
     /// Bytes that the pool has dirty.
     pub(crate) dirty: u64,

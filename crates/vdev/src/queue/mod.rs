@@ -194,7 +194,7 @@ impl Queue {
         self.state().figures.clone()
     }
 
-    /// What waits and is active now.
+    /// Returns the I/Os that wait and are active now.
     #[must_use]
     pub fn depths(&self) -> QueueDepths {
         let state = self.state();

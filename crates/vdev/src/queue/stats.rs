@@ -146,7 +146,7 @@ impl IoFigures {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, n)| *sum = sum.saturating_add(*n));
     }
 
-    /// What came since `before`.
+    /// Returns the figures since `before`.
     #[must_use]
     pub fn since(&self, before: &IoFigures) -> IoFigures {
         IoFigures(self.0.iter().zip(&before.0).map(|(now, before)| now.saturating_sub(*before)).collect())

@@ -37,7 +37,7 @@ impl Patch {
     }
 }
 
-/// What is left to spend on one block.
+/// The rest of the effort for one block.
 pub(super) struct Budget {
     checks: u64,
     guesses: u64,

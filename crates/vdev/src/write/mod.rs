@@ -68,7 +68,7 @@ pub struct WriteReport {
     pub faults: Vec<LeafFault>,
 }
 
-/// Where the bytes of a piece are.
+/// The place of the bytes of a piece.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     /// Part of the block.
@@ -212,7 +212,11 @@ impl VdevTree {
             leaf.errors.write.add(errors as u64);
             let kind = if errors > 0 { FaultKind::Io } else { FaultKind::Missing };
             let len = of_leaf.iter().map(|m| m.3).sum();
-            report.faults.push(LeafFault { leaf: leaf.guid(), kind, offset: first.2, len });
+            let fault = LeafFault { leaf: leaf.guid(), kind, offset: first.2, len };
+            if errors > 0 {
+                leaf.errors.note(fault);
+            }
+            report.faults.push(fault);
         }
         // only where a leaf failed, its blocks are planned once more, without it
         failed.sort_unstable();
@@ -314,7 +318,7 @@ fn runs_of(pieces: &[Piece]) -> Vec<&[Piece]> {
     runs
 }
 
-/// What became of one leaf's pieces.
+/// The outcome of one leaf's pieces.
 #[derive(Default)]
 struct LeafDone {
     writes: u64,

@@ -51,7 +51,7 @@ pub enum Error {
     Dmu(#[from] dmu::Error),
 }
 
-/// What to verify.
+/// The blocks to verify.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// This dataset or snapshot alone; `None` for the whole pool with its space maps.
@@ -74,11 +74,11 @@ impl Options {
 /// A block of which no copy is good, or below which nothing can be reached.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Damage {
-    /// Where it belongs.
+    /// The place where it belongs.
     pub bm: Bookmark,
     /// When it was written.
     pub birth: Txg,
-    /// What is wrong.
+    /// The problem.
     pub why: String,
     /// What cannot be reached for it: of a block of pointers or dnodes that cannot be read.
     pub below: Option<Below>,
@@ -112,15 +112,15 @@ pub struct SpaceDifference {
     pub claimed: u64,
     /// Allocated and claimed by nothing.
     pub leaked: u64,
-    /// Where, the first stretches.
+    /// The first stretches.
     pub leaks: Vec<Range<u64>>,
     /// Claimed and not allocated.
     pub unallocated: u64,
-    /// Where, the first stretches.
+    /// The first stretches.
     pub claims_of_free_space: Vec<Range<u64>>,
 }
 
-/// What checking found, on one thread or on all.
+/// The findings of a check, on one thread or on all.
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
     /// Copies that are right.
@@ -207,7 +207,7 @@ pub struct Summary {
     pub misplaced: Vec<Damage>,
     /// Pointers whose fill count is not the number of blocks, or dnodes, below them; the first [`MAX_DAMAGE`].
     pub miscounted: Vec<Damage>,
-    /// What reading found.
+    /// The findings of reading.
     pub tally: Tally,
     /// The space of each vdev; empty if only a dataset was verified.
     pub space: Vec<SpaceDifference>,

@@ -38,7 +38,7 @@ impl Bookmark {
         &self.name
     }
 
-    /// What is behind the `#`.
+    /// The name after the `#`.
     #[must_use]
     pub fn short_name(&self) -> &str {
         self.name.rsplit('#').next().unwrap_or("")
@@ -50,7 +50,7 @@ impl Bookmark {
         &self.dataset
     }
 
-    /// What is stored of it.
+    /// Its stored form.
     #[must_use]
     pub fn phys(&self) -> &BookmarkPhys {
         &self.phys

@@ -36,7 +36,7 @@ pub enum KeyStatus {
     Available,
 }
 
-/// What is known of an encrypted dataset's key without the key.
+/// The facts about an encrypted dataset's key that are known without the key.
 #[derive(Clone, Debug)]
 pub struct KeyInfo {
     /// The key object in the MOS.
@@ -113,7 +113,7 @@ fn field<const N: usize>(zap: &Zap, key: &str) -> Result<[u8; N], Error> {
 }
 
 impl Dir {
-    /// What is known of the key; `None` if datasets here are not encrypted.
+    /// The facts about the key; `None` if datasets here are not encrypted.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -139,7 +139,7 @@ impl Dataset {
         Ok(self.dir().crypto_key_obj()?.is_some())
     }
 
-    /// What is known of its key; `None` if it is not encrypted.
+    /// The facts about its key; `None` if it is not encrypted.
     ///
     /// # Errors
     /// When the MOS cannot be read.

@@ -89,7 +89,7 @@ impl Dir {
         &self.inner.name
     }
 
-    /// What is stored of it.
+    /// Its stored form.
     #[must_use]
     pub fn phys(&self) -> &DslDirPhys {
         &self.inner.phys

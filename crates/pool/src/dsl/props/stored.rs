@@ -24,7 +24,7 @@ impl Dataset {
         self.dir().inner.lineage().enumerate().map(move |(n, dir)| (dir.as_ref(), n > 0 || snapshot))
     }
 
-    /// What is set for `name`, here or above (OpenZFS: `dsl_prop_get_ds`).
+    /// Returns the value that is set for `name`, here or above (OpenZFS: `dsl_prop_get_ds`).
     pub(in crate::dsl) fn setting(&self, name: &str) -> Result<Option<Setting>, Error> {
         let def = prop::DATASET.iter().find(|p| p.name == name);
         let inheritable = def.is_none_or(PropDef::is_inheritable);

@@ -28,7 +28,7 @@ impl Dataset {
         Ok(clone.resume_state()?.map(|state| token(&state)))
     }
 
-    /// What the token says, as a list.
+    /// Returns the contents of the token, as a list.
     ///
     /// # Errors
     /// When the MOS cannot be read.

@@ -40,7 +40,7 @@ impl Dir {
 }
 
 impl Dataset {
-    /// What `zfs list` shows as USED: for a head its snapshots, children and reservations too, for a snapshot what only it holds.
+    /// Returns the space that `zfs list` shows as USED: for a head its snapshots, children and reservations too, for a snapshot what only it holds.
     #[must_use]
     pub fn used(&self) -> u64 {
         if self.is_snapshot() { self.phys().unique_bytes } else { self.dir().phys().used_bytes }
@@ -58,31 +58,31 @@ impl Dataset {
         self.phys().uncompressed_bytes
     }
 
-    /// What [`Dataset::used`] was before compression; `None` for a snapshot.
+    /// Returns [`Dataset::used`] before compression; `None` for a snapshot.
     #[must_use]
     pub fn logical_used(&self) -> Option<u64> {
         (!self.is_snapshot()).then(|| self.dir().phys().uncompressed_bytes)
     }
 
-    /// What goes if the dataset is destroyed but its snapshots stay.
+    /// Returns the space that is freed if the dataset is destroyed but its snapshots stay.
     #[must_use]
     pub fn used_by_dataset(&self) -> Option<u64> {
         self.head_breakdown().map(|u| u.head)
     }
 
-    /// What goes if all its snapshots are destroyed.
+    /// Returns the space that is freed if all its snapshots are destroyed.
     #[must_use]
     pub fn used_by_snapshots(&self) -> Option<u64> {
         self.head_breakdown().map(|u| u.snap)
     }
 
-    /// What goes if all children are destroyed.
+    /// Returns the space that is freed if all children are destroyed.
     #[must_use]
     pub fn used_by_children(&self) -> Option<u64> {
         self.head_breakdown().map(|u| u.child.saturating_add(u.child_rsrv))
     }
 
-    /// What goes if `refreservation` is unset.
+    /// Returns the space that is freed if `refreservation` is unset.
     #[must_use]
     pub fn used_by_refreservation(&self) -> Option<u64> {
         self.head_breakdown().map(|u| u.refrsrv)
@@ -145,7 +145,7 @@ impl Dataset {
         Ok(available)
     }
 
-    /// What was written since the snapshot before; `None` where there is none.
+    /// Returns the space that was written since the snapshot before; `None` where there is none.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -160,7 +160,7 @@ impl Dataset {
         Ok(Some(self.referenced().wrapping_sub(prev.referenced_bytes).wrapping_add(dead.used)))
     }
 
-    /// What was written since `from`, an earlier snapshot of this dataset or of one that it is a clone of.
+    /// Returns the space that was written since `from`, an earlier snapshot of this dataset or of one that it is a clone of.
     ///
     /// # Errors
     /// [`Error::NotEarlier`], or when the MOS cannot be read.
@@ -180,7 +180,7 @@ impl Dataset {
         self.written_since_mark(&mark, from.name())
     }
 
-    /// What was written since `from`, a bookmark of this dataset that keeps account of it.
+    /// Returns the space that was written since `from`, a bookmark of this dataset that keeps account of it.
     ///
     /// # Errors
     /// [`Error::NotEarlier`], or when the MOS cannot be read.
@@ -278,7 +278,7 @@ impl Dataset {
         Ok(space)
     }
 
-    /// What would be freed by destroying the snapshots from `first` to this one, both included, and all between (OpenZFS:
+    /// Returns the space that is freed by destroying the snapshots from `first` to this one, both included, and all between (OpenZFS:
     /// `dsl_dataset_space_wouldfree`).
     ///
     /// # Errors

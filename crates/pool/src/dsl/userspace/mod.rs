@@ -15,10 +15,10 @@ use crate::{Dataset, Error};
 
 /// The object with a file system's directory of objects (OpenZFS: `MASTER_NODE_OBJ`).
 const MASTER_NODE: u64 = 1;
-/// What marks counts of objects among amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).
+/// The prefix of counts of objects among amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).
 const OBJECTS_PREFIX: &str = "obj-";
 
-/// What is counted, or limited (OpenZFS: `zfs_userquota_prop_t`).
+/// The thing that is counted or limited (OpenZFS: `zfs_userquota_prop_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum SpaceKind {
     /// Bytes by user.
@@ -140,7 +140,7 @@ pub struct UserId {
     pub rid: u64,
 }
 
-/// What the master node of a file system says about it.
+/// The properties in the master node of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZplProps {
     /// Version of the file system's format, 1 to 5.
@@ -209,7 +209,7 @@ fn domains(objset: &Arc<Objset>, master: &Zap) -> Result<HashMap<u64, String>, E
 }
 
 impl Dataset {
-    /// What the master node says; `None` for what is no file system, or is half received.
+    /// Returns the properties in the master node; `None` for what is no file system, or is half received.
     ///
     /// # Errors
     /// When it cannot be read.

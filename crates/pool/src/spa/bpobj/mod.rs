@@ -42,7 +42,7 @@ impl Space {
         self.uncomp = self.uncomp.wrapping_sub(other.uncomp);
     }
 
-    /// What a block counts for (OpenZFS: `bp_get_dsize`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+    /// The weight of a block (OpenZFS: `bp_get_dsize`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).
     pub(crate) fn of(mos: &Mos, bp: &BlkPtr, deflate: bool) -> Space {
         let comp = if bp.is_embedded() { 0 } else { bp.psize() };
         let metadata = bp.level() > 0 || bp.object_type().is_metadata();

@@ -18,7 +18,7 @@ use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 pub(crate) const LIST_BLOCK: u64 = 128 << 10;
 /// Bytes of pointers that are gathered before they are added to a list.
 const RUN_MAX: usize = 16 << 20;
-/// Where the one empty list stands in the MOS directory.
+/// The name of the one empty list in the MOS directory.
 const EMPTY: &str = "empty_bpobj";
 /// The guid of the feature that widens headers.
 const LIVELIST: &str = "com.delphix:livelist";

@@ -27,7 +27,7 @@ pub struct Feature {
     flags: u8,
     /// Names of the features that must be enabled before it.
     pub depends: &'static [&'static str],
-    /// What it brings, in one sentence.
+    /// Its purpose, in one sentence.
     pub description: &'static str,
 }
 
@@ -373,7 +373,7 @@ impl State {
 /// A feature as a pool has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FeatureState {
-    /// What it is; `None` if unknown here.
+    /// Its definition; `None` if unknown here.
     pub def: Option<&'static Feature>,
     /// Its guid.
     pub guid: String,

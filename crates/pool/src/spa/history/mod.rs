@@ -17,7 +17,7 @@ const RECORD_MAX: u64 = 64 << 20;
 /// One record: what was done, when, by whom.
 #[derive(Clone, Debug)]
 pub struct HistoryRecord {
-    /// Where it stands, as a logical offset that grows without end.
+    /// Its position, as a logical offset that grows without end.
     pub offset: u64,
     /// Bytes of the packed record.
     pub length: u64,
@@ -94,7 +94,7 @@ pub(crate) fn read(mos: &Mos, id: u64) -> Result<(Vec<HistoryRecord>, u64), Erro
     Ok((records, phys.records_lost))
 }
 
-/// Where the history stands in the MOS directory.
+/// The name of the history in the MOS directory.
 pub(crate) const HISTORY: &str = "history";
 /// Blocks of the history (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const BLOCK: u64 = 128 << 10;

@@ -74,6 +74,8 @@ impl Spa {
     fn put_history(&self, mos: &Mos, tx: &Tx, mut record: NvList) -> Result<(), Error> {
         record.insert("history time", self.env().now_s());
         record.insert("history hostname", config::host().1.as_str());
-        append(mos, tx, &record)
+        append(mos, tx, &record)?;
+        self.notify_history(&record);
+        Ok(())
     }
 }

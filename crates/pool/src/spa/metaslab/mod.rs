@@ -42,13 +42,13 @@ pub struct MetaslabInfo {
     pub start: u64,
     /// Its size; all of 2^`metaslab_shift`, but for dRAID, where it is cut to whole rows.
     pub size: u64,
-    /// What its blocks are.
+    /// The class of its blocks.
     pub class: AllocClass,
     /// Its space map object, 0 if nothing was ever allocated.
     pub sm_object: u64,
     /// The header of its space map.
     pub header: Option<SpaceMapHeader>,
-    /// What is allocated now: by its map and the logs.
+    /// Allocated bytes now: by its map and the logs.
     pub allocated: u64,
     /// The first txg whose log is not yet folded into its map; 0 if logs are not in use.
     pub unflushed_txg: Txg,
@@ -61,7 +61,7 @@ pub struct MetaslabInfo {
 }
 
 impl MetaslabInfo {
-    /// What is free.
+    /// Free space.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.size.saturating_sub(self.allocated)

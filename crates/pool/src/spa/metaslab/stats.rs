@@ -21,11 +21,11 @@ const MAX_SLOP: u64 = 128 << 30;
 pub struct ClassSpace {
     /// All of it, parity included.
     pub space: u64,
-    /// What is allocated of it.
+    /// Allocated bytes.
     pub alloc: u64,
     /// All of it as datasets count it: without parity.
     pub dspace: u64,
-    /// What is allocated, as datasets count it.
+    /// Allocated bytes, as datasets count them.
     pub dalloc: u64,
 }
 
@@ -44,27 +44,27 @@ impl ClassSpace {
 pub struct SpaceStats {
     /// All space but that of log devices.
     pub size: u64,
-    /// What is allocated of it.
+    /// Allocated bytes.
     pub allocated: u64,
-    /// What is not.
+    /// Free bytes.
     pub free: u64,
     /// Percent allocated.
     pub capacity: u64,
     /// How fragmented the free space of normal vdevs is, in percent; `None` if it is not known.
     pub fragmentation: Option<u64>,
-    /// What devices have grown by, and `zpool online -e` would add.
+    /// Bytes by which devices have grown, which `zpool online -e` would add.
     pub expandsize: u64,
-    /// What only the checkpoint holds.
+    /// Bytes that only the checkpoint holds.
     pub checkpoint: u64,
-    /// What is being freed in the background, without parity.
+    /// Bytes that are being freed in the background, without parity.
     pub freeing: u64,
-    /// What could not be freed, without parity.
+    /// Bytes that could not be freed, without parity.
     pub leaked: u64,
     /// By class.
     pub classes: BTreeMap<AllocClass, ClassSpace>,
-    /// What datasets may use before slop, without parity (OpenZFS: `spa_dspace`).
+    /// Bytes that datasets may use before slop, without parity (OpenZFS: `spa_dspace`).
     pub dspace: u64,
-    /// What is kept back, without parity.
+    /// Bytes that are kept back, without parity.
     pub slop: u64,
 }
 
@@ -197,7 +197,7 @@ impl Pool {
         Ok(weighted.checked_div(space).map(|n| n as u64))
     }
 
-    /// What the fragmentation of one vdev is, in percent.
+    /// Returns the fragmentation of one vdev, in percent.
     ///
     /// # Errors
     /// When the MOS cannot be read.

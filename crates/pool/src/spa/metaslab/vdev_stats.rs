@@ -8,15 +8,15 @@ use crate::{Error, Pool};
 pub struct VdevSpace {
     /// Its number.
     pub id: u64,
-    /// What its blocks are.
+    /// The class of its blocks.
     pub class: AllocClass,
     /// All metaslabs.
     pub size: u64,
-    /// What is allocated.
+    /// Allocated bytes.
     pub allocated: u64,
     /// How fragmented the free space is, in percent; `None` if it is not known.
     pub fragmentation: Option<u64>,
-    /// What only the checkpoint holds.
+    /// Bytes that only the checkpoint holds.
     pub checkpoint: u64,
 }
 

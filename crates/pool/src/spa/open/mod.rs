@@ -281,6 +281,8 @@ impl Loaded {
             .ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'root_dataset'"))?;
         let stored = || self.config.get_str(key::POOL_NAME).map(str::to_owned);
         let name = options.name.clone().or_else(stored).unwrap_or_else(|| candidate.name.clone());
+        let (guid, txg) = (candidate.guid.0, self.uberblock.txg.0);
+        tracing::debug!(target: "zuse::open", pool = name, guid, txg, "opened");
         let mut pool = Pool {
             name,
             guid: candidate.guid,

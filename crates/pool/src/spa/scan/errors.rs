@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use nvlist::NvList;
 use ondisk::scan::{ErrorScrubPhys, ScanFunc, ScanPhys, ScanState};
 
 use super::{note_lost, running};
@@ -60,6 +61,7 @@ impl Spa {
                 ..ErrorScrubPhys::default()
             };
             put(cx, &phys)?;
+            cx.spa.notify("errorscrub_start", &NvList::new());
             Ok(Some(entries))
         })
     }
@@ -88,7 +90,9 @@ impl Spa {
         self.sync_task(|cx| {
             let Some(phys) = under_way(cx.mos)? else { return Ok(()) };
             errlog::rotate(cx.mos, cx.tx, cx.spa.feature_enabled(cx.mos, "head_errlog")?)?;
-            ended(cx, phys, ScanState::Finished)
+            ended(cx, phys, ScanState::Finished)?;
+            cx.spa.notify("errorscrub_finish", &NvList::new());
+            Ok(())
         })
     }
 }
@@ -108,6 +112,7 @@ pub(super) fn pause(cx: &TaskCx<'_>) -> Result<bool, Error> {
     let Some(mut phys) = under_way(cx.mos)? else { return Ok(false) };
     phys.paused = true;
     put(cx, &phys)?;
+    cx.spa.notify("errorscrub_paused", &NvList::new());
     Ok(true)
 }
 
@@ -116,6 +121,7 @@ pub(super) fn cancel(cx: &TaskCx<'_>) -> Result<bool, Error> {
     let Some(phys) = under_way(cx.mos)? else { return Ok(false) };
     errlog::clear(cx.mos, cx.tx, errlog::SCRUB, cx.spa.feature_enabled(cx.mos, "head_errlog")?)?;
     ended(cx, phys, ScanState::Canceled)?;
+    cx.spa.notify("errorscrub_abort", &NvList::new());
     Ok(true)
 }
 

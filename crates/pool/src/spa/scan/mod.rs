@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use base::Txg;
 use dmu::Tx;
+use nvlist::NvList;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 
 use crate::spa::errlog;
@@ -72,7 +73,10 @@ impl Spa {
                 if phys.func != ScanFunc::Scrub {
                     return Err(Error::Resilvering);
                 }
-                phys.flags &= !ScanPhys::FLAG_SCRUB_PAUSED;
+                if phys.flags & ScanPhys::FLAG_SCRUB_PAUSED != 0 {
+                    phys.flags &= !ScanPhys::FLAG_SCRUB_PAUSED;
+                    cx.spa.notify("scrub_resume", &NvList::new());
+                }
                 return put(cx.mos, cx.tx, &phys);
             }
             begin(cx, ScanFunc::Scrub, to_examine, range)
@@ -120,6 +124,7 @@ impl Spa {
             };
             phys.flags |= ScanPhys::FLAG_SCRUB_PAUSED;
             put(cx.mos, cx.tx, &phys)?;
+            cx.spa.notify("scrub_paused", &NvList::new());
             Ok(true)
         })
     }
@@ -150,6 +155,7 @@ impl Spa {
         self.sync_task(|cx| {
             let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return errors::cancel(cx) };
             end(cx, phys, ScanState::Canceled)?;
+            cx.spa.notify("scrub_abort", &NvList::new());
             Ok(true)
         })
     }
@@ -219,7 +225,9 @@ fn begin(cx: &TaskCx<'_>, func: ScanFunc, to_examine: u64, range: ScrubRange) ->
         ..ScanPhys::default()
     };
     cx.spa.edit_config(|_| ());
-    ScrubCursor::new(phys).put(cx.mos, cx.tx)
+    ScrubCursor::new(phys).put(cx.mos, cx.tx)?;
+    notify(cx, func, ["resilver_start", "scrub_start"]);
+    Ok(())
 }
 
 fn put(mos: &Mos, tx: &Tx, phys: &ScanPhys) -> Result<(), Error> {
@@ -248,7 +256,22 @@ fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Erro
     };
     kept.retain(|entry| !seen(entry.birth));
     errlog::rotate(cx.mos, cx.tx, by_head)?;
-    if kept.is_empty() { Ok(()) } else { errlog::write(cx.mos, cx.tx, errlog::LAST, &kept, by_head) }
+    if !kept.is_empty() {
+        errlog::write(cx.mos, cx.tx, errlog::LAST, &kept, by_head)?;
+    }
+    if state == ScanState::Finished {
+        notify(cx, phys.func, ["resilver_finish", "scrub_finish"]);
+    }
+    Ok(())
+}
+
+/// Posts an event of a resilver, or of a scrub.
+fn notify(cx: &TaskCx<'_>, func: ScanFunc, [resilver, scrub]: [&str; 2]) {
+    let mut more = NvList::new();
+    if func == ScanFunc::Resilver {
+        more.insert("resilver_type", "healing");
+    }
+    cx.spa.notify(if func == ScanFunc::Resilver { resilver } else { scrub }, &more);
 }
 
 /// Returns whether a scan or an error scrub was begun and has not ended.
