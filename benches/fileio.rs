@@ -1,10 +1,12 @@
 //! `cargo bench -p zuse-benches --bench fileio [-- mb=1024 reads=2000000 rounds=3]`: a large file written and read in order, beside a plain
-//! file on the same disk in the same run, and 4 KiB read at random from the ARC by two threads.
+//! file on the same disk in the same run, and 4 KiB read at random from the ARC by two threads. The pool is on its device through the page cache
+//! (`vdev_io=buffered`) and past it (`auto`), and so is the plain file (`O_DIRECT`), in turns.
 //!
 //! In order both write and read pieces of 1 MiB of text-like bytes, which are at hand before the clock starts, and what is written counts when it is
 //! on the disk (`sync_all`, `fsync` of the file in the pool). The pool is one file with lz4. Both are read from the disk: the
 //! system's cache is told to drop the file (`posix_fadvise`), and the pool is imported anew. So the row is what `cp` to a sink does. At random a file that
-//! is held open is read.
+//! is held open is read. *CPU* are seconds of this process for a GiB: what the system writes later, its own threads do. *Cached* is what the system has of the
+//! pool's file in memory when that is written and read.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +18,7 @@ use ::pool::{CreateOptions, Hooks, ImportOptions, Spa};
 use base::Env;
 use benches::{median, number, process_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
-use vdev::{Device, FileDevice};
+use vdev::{Access, Device, device};
 use zpl::Kind;
 use zpl::create::{FsProps, create_fs};
 use zpl::live::{Cred, NewFile, Zfs};
@@ -34,27 +36,67 @@ fn main() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-fileio");
     std::fs::create_dir_all(&dir).expect("directory");
     let (bytes, reads, rounds) = (number("mb", 1024) << 20, number("reads", 2_000_000), number("rounds", 3));
-    let mut all = [const { Vec::new() }; 6];
     let pieces: Vec<Vec<u8>> = (0..PIECES).map(filled).collect();
+    let mut rows: [(&str, [Vec<f64>; 8]); 4] =
+        ["plain", "plain, direct", "zuse, buffered", "zuse, auto"].map(|name| (name, Default::default()));
     for _ in 0..rounds {
-        let (plain, ours) = (plain(&dir, bytes, &pieces), zuse(&dir, bytes, reads, &pieces));
-        plain.into_iter().chain(ours).zip(&mut all).for_each(|(rate, all)| all.push(rate));
+        for (name, row) in &mut rows {
+            let measured = match *name {
+                "plain" => plain(&dir, bytes, &pieces, false),
+                "plain, direct" => plain(&dir, bytes, &pieces, true),
+                name => {
+                    base::tunable::set("vdev_io", name.trim_start_matches("zuse, ")).expect("mode");
+                    zuse(&dir, bytes, reads, &pieces)
+                }
+            };
+            measured.into_iter().zip(row).for_each(|(figure, all)| all.push(figure));
+        }
     }
     std::fs::remove_dir_all(&dir).expect("directory");
-    let [plain_write, plain_read, write, read, random, cpu] = all.map(median);
-    println!("MB per second, median of {rounds} rounds of {} MiB", bytes >> 20);
-    println!("{:<10}{:>10}{:>10}{:>8}", "", "zuse", "plain", "ratio");
-    for (what, ours, theirs) in [("write", write, plain_write), ("read", read, plain_read)] {
-        println!("{what:<10}{:>10.0}{:>10.0}{:>8.2}", ours / 1e6, theirs / 1e6, ours / theirs);
+    println!("median of {rounds} rounds of {} MiB; random reads by {THREADS} threads", bytes >> 20);
+    println!("| | write, MB/s | CPU s a GiB | read, MB/s | CPU s a GiB | cached MB | peak MB | random reads, thousand/s | a CPU s |");
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for (name, row) in rows {
+        let [write, write_cpu, read, read_cpu, cached, peak, random, random_cpu] = row.map(median);
+        println!(
+            "| {name} | {:.0} | {write_cpu:.2} | {:.0} | {read_cpu:.2} | {:.0} | {:.0} | {:.0} | {:.0} |",
+            write / 1e6,
+            read / 1e6,
+            cached / 1e6,
+            peak / 1e6,
+            random / 1e3,
+            random_cpu / 1e3
+        );
     }
-    println!("thousand random reads of 4 KiB per second, {THREADS} threads: {:.0}", random / 1e3);
-    println!("  per CPU second: {:.0}", cpu / 1e3);
 }
 
 fn rate(count: u64, work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();
     count as f64 / start.elapsed().as_secs_f64().max(1e-9)
+}
+
+/// The rate, and CPU seconds for a GiB.
+fn rate_and_cpu(bytes: u64, work: impl FnOnce()) -> [f64; 2] {
+    let before = process_cpu_seconds();
+    let rate = rate(bytes, work);
+    [rate, (process_cpu_seconds() - before) / (bytes as f64 / f64::from(1 << 30))]
+}
+
+/// Bytes of a file that the system has in memory; nothing where it has no `fincore`.
+fn cached(path: &Path) -> f64 {
+    let told = std::process::Command::new("fincore").args(["-n", "-b", "-o", "RES"]).arg(path).output();
+    told.ok().and_then(|told| String::from_utf8(told.stdout).ok()?.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// Bytes of memory of this process, at most since this was last asked.
+fn peak() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kb = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    // the next one begins anew
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    kb.map_or(f64::NAN, |kb| kb * 1024.0)
 }
 
 /// Bytes that compress about as text does; each piece is another.
@@ -78,36 +120,46 @@ fn forget(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
 }
 
-/// Bytes per second of a plain file: written, read.
+/// A plain file: bytes per second and CPU seconds, written and read.
 #[allow(clippy::expect_used)]
-fn plain(dir: &Path, bytes: u64, pieces: &[Vec<u8>]) -> [f64; 2] {
+fn plain(dir: &Path, bytes: u64, pieces: &[Vec<u8>], direct: bool) -> [f64; 8] {
+    use std::os::unix::fs::OpenOptionsExt;
     let path = dir.join("plain");
-    let mut piece = vec![0; PIECE];
-    let write = rate(bytes, || {
-        let mut file = File::create(&path).expect("file");
-        for piece in pieces.iter().cycle().take((bytes / PIECE as u64) as usize) {
-            file.write_all(piece).expect("write");
+    let flags = if direct { rustix::fs::OFlags::DIRECT.bits() as i32 } else { 0 };
+    // aligned, as direct I/O wants it
+    let mut memory = vec![0; PIECE + SMALL];
+    let from = memory.as_ptr().align_offset(SMALL);
+    let piece = &mut memory[from..from + PIECE];
+    let mut file = File::options().write(true).create(true).truncate(true).custom_flags(flags).open(&path).expect("file");
+    let write = rate_and_cpu(bytes, || {
+        for from in pieces.iter().cycle().take((bytes / PIECE as u64) as usize) {
+            if direct {
+                piece.copy_from_slice(from);
+                file.write_all(piece).expect("write");
+            } else {
+                file.write_all(from).expect("write");
+            }
         }
         file.sync_all().expect("sync");
     });
     forget(&path);
-    let read = rate(bytes, || {
-        let mut file = File::open(&path).expect("file");
-        while file.read(&mut piece).expect("read") > 0 {}
-    });
+    let mut file = File::options().read(true).custom_flags(flags).open(&path).expect("file");
+    let read = rate_and_cpu(bytes, || while file.read(piece).expect("read") > 0 {});
+    let cached = cached(&path);
     std::fs::remove_file(&path).expect("file");
-    [write, read]
+    [write[0], write[1], read[0], read[1], cached, peak(), f64::NAN, f64::NAN]
 }
 
-/// Bytes per second of a file in a pool: written, read; and random reads per second.
+/// A file in a pool: the same, and random reads per second.
 #[allow(clippy::expect_used)]
-fn zuse(dir: &Path, bytes: u64, reads: u64, pieces: &[Vec<u8>]) -> [f64; 4] {
+fn zuse(dir: &Path, bytes: u64, reads: u64, pieces: &[Vec<u8>]) -> [f64; 8] {
+    let _before = peak();
     let path = dir.join("pool");
     let spa = make(&path, bytes + bytes / 4 + (1 << 30));
     let zfs = Zfs::open(&spa, "z").expect("file system");
     let id = zfs.create(&Cred::ROOT, zfs.fs().root(), b"large", &NewFile::new(Kind::File, 0o644)).expect("file").0;
     let mut piece = vec![0; PIECE];
-    let write = rate(bytes, || {
+    let write = rate_and_cpu(bytes, || {
         for (n, piece) in (0..bytes / PIECE as u64).zip(pieces.iter().cycle()) {
             zfs.write(&Cred::ROOT, id, n * PIECE as u64, piece).expect("write");
         }
@@ -116,15 +168,17 @@ fn zuse(dir: &Path, bytes: u64, reads: u64, pieces: &[Vec<u8>]) -> [f64; 4] {
     drop(zfs);
     spa.export().expect("export");
     drop(spa);
+    let mut in_cache = cached(&path);
     forget(&path);
     let spa = import(&path);
     let zfs = Zfs::open(&spa, "z").expect("file system");
-    let read = rate(bytes, || {
+    let read = rate_and_cpu(bytes, || {
         let mut at = 0;
         while let Some(n) = Some(zfs.read(id, at, &mut piece).expect("read")).filter(|n| *n > 0) {
             at += n as u64;
         }
     });
+    in_cache = in_cache.max(cached(&path));
     let hot = HOT.min(bytes);
     for n in 0..hot / PIECE as u64 {
         zfs.read(id, n * PIECE as u64, &mut piece).expect("read");
@@ -135,7 +189,7 @@ fn zuse(dir: &Path, bytes: u64, reads: u64, pieces: &[Vec<u8>]) -> [f64; 4] {
     drop(zfs);
     spa.export().expect("export");
     std::fs::remove_file(&path).expect("file");
-    [write, read, random, cpu]
+    [write[0], write[1], read[0], read[1], in_cache, peak(), random, cpu]
 }
 
 #[allow(clippy::expect_used)]
@@ -163,7 +217,7 @@ fn hooks() -> Hooks {
 fn make(path: &Path, size: u64) -> Arc<Spa> {
     let spec = VdevSpec::parse(&[path.display().to_string()]).expect("spec");
     let open =
-        |path: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(FileDevice::create(Path::new(path), size).ok()?)) };
+        |path: &str| -> Option<Arc<dyn Device>> { device::open(Path::new(path), Access::Create(size)).ok() };
     let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks().env);
     let mut create = CreateOptions::new("z");
     create.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
@@ -172,7 +226,7 @@ fn make(path: &Path, size: u64) -> Arc<Spa> {
 
 #[allow(clippy::expect_used)]
 fn import(path: &Path) -> Arc<Spa> {
-    let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(path).expect("device"));
+    let device = device::open(path, Access::Write).expect("device");
     let found = vdev::import::scan_devices(vec![(path.to_path_buf(), device)]);
     Spa::import(found.first().expect("pool"), &ImportOptions::default(), hooks()).expect("import")
 }

@@ -1,8 +1,9 @@
 //! Tunables: the numbers that a user may set, under OpenZFS's names, in one table.
 //!
 //! A tunable is an atomic, so reading one is a load. `zuse -o NAME=VALUE` and the environment variable `ZUSE_TUNABLES`
-//! (`NAME=VALUE,NAME=VALUE`) set them before work starts.
+//! (`NAME=VALUE,NAME=VALUE`) set them before work starts. The value of a few is a word.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One tunable: its OpenZFS name, its meaning, its value.
@@ -12,12 +13,25 @@ pub struct Tunable {
     pub name: &'static str,
     /// The quantity that it limits or the feature that it switches, with the unit.
     pub help: &'static str,
+    /// The words that are its values, each for its number; none where any number is.
+    words: &'static [&'static str],
     value: AtomicU64,
 }
 
 impl Tunable {
-    const fn new(name: &'static str, help: &'static str, value: u64) -> Self {
-        Tunable { name, help, value: AtomicU64::new(value) }
+    const fn new(name: &'static str, help: &'static str, words: &'static [&'static str], value: u64) -> Self {
+        Tunable { name, help, words, value: AtomicU64::new(value) }
+    }
+
+    /// The number that a text stands for.
+    fn parse(&self, text: &str) -> Result<u64, String> {
+        if !self.words.is_empty() {
+            let number = (0..).zip(self.words).find(|(_, word)| **word == text).map(|(number, _)| number);
+            let known = || format!("tunable '{}': '{text}' is none of {}", self.name, self.words.join(", "));
+            return number.ok_or_else(known);
+        }
+        let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
+        parsed.map_err(|_| format!("tunable '{}': '{text}' is not a number", self.name))
     }
 
     /// The current value.
@@ -32,9 +46,22 @@ impl Tunable {
     }
 }
 
+/// The value.
+impl fmt::Display for Tunable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.get();
+        match usize::try_from(value).ok().and_then(|number| self.words.get(number)) {
+            Some(word) => f.write_str(word),
+            None => value.fmt(f),
+        }
+    }
+}
+
 macro_rules! tunables {
-    ($($(#[$doc:meta])* $id:ident = $name:literal, $default:expr, $help:literal;)*) => {
-        $($(#[$doc])* #[doc = $help] pub static $id: Tunable = Tunable::new($name, $help, $default);)*
+    (@words) => { &[] };
+    (@words $words:expr) => { &$words };
+    ($($(#[$doc:meta])* $id:ident = $name:literal, $default:expr, $help:literal $(, $words:expr)?;)*) => {
+        $($(#[$doc])* #[doc = $help] pub static $id: Tunable = Tunable::new($name, $help, tunables!(@words $($words)?), $default);)*
 
         /// All tunables, in the order of declaration.
         pub static ALL: &[&Tunable] = &[$(&$id),*];
@@ -87,6 +114,9 @@ tunables! {
     ZFS_METASLAB_SM_BLKSZ_WITH_LOG = "zfs_metaslab_sm_blksz_with_log", 128 << 10, "block size of new space maps in a pool with logs, in bytes";
     ZFS_METASLAB_SM_BLKSZ_NO_LOG = "zfs_metaslab_sm_blksz_no_log", 16 << 10, "block size of new space maps in a pool without logs, in bytes";
     ZFS_VDEV_AGGREGATION_LIMIT = "zfs_vdev_aggregation_limit", 1 << 20, "most bytes that adjacent I/Os are merged into";
+    ZFS_VDEV_READ_GAP_LIMIT = "zfs_vdev_read_gap_limit", 32 << 10, "most bytes between two reads that are read with them as one";
+    VDEV_IO = "vdev_io", 0, "how devices are read and written: past the page cache (auto, uring, threads) or through it (buffered)",
+        ["auto", "uring", "threads", "buffered"];
     ZFS_VDEV_MAX_ACTIVE = "zfs_vdev_max_active", 1000, "most I/Os that a device has at a time";
     ZFS_VDEV_SYNC_READ_MIN_ACTIVE = "zfs_vdev_sync_read_min_active", 10, "sync reads that a device has before other classes get more than their minimum";
     ZFS_VDEV_SYNC_READ_MAX_ACTIVE = "zfs_vdev_sync_read_max_active", 256, "most sync reads that a device has at a time";
@@ -153,11 +183,10 @@ tunables! {
 /// Sets the tunable called `name`.
 ///
 /// # Errors
-/// A message: no such tunable, or the value is not a number.
+/// A message: no such tunable, or the value is not a number, or none of its words.
 pub fn set(name: &str, value: &str) -> Result<(), String> {
     let tunable = ALL.iter().find(|t| t.name == name).ok_or_else(|| format!("no tunable '{name}'"))?;
-    let parsed = value.strip_prefix("0x").map_or_else(|| value.parse(), |hex| u64::from_str_radix(hex, 16));
-    tunable.set(parsed.map_err(|_| format!("tunable '{name}': '{value}' is not a number"))?);
+    tunable.set(tunable.parse(value)?);
     Ok(())
 }
 
@@ -168,5 +197,16 @@ mod tests {
         super::set("zfs_max_recordsize", "0x1000000").expect("known name");
         assert!(super::set("zfs_no_such", "1").is_err());
         assert!(super::set("zfs_arc_max", "many").is_err());
+    }
+
+    #[test]
+    fn a_tunable_of_words_takes_and_shows_them() {
+        assert_eq!(super::VDEV_IO.to_string(), "auto");
+        let refused = super::set("vdev_io", "1").unwrap_err();
+        assert_eq!(refused, "tunable 'vdev_io': '1' is none of auto, uring, threads, buffered");
+        super::set("vdev_io", "threads").unwrap();
+        assert_eq!((super::VDEV_IO.to_string(), super::VDEV_IO.get()), ("threads".to_owned(), 2));
+        super::set("vdev_io", "auto").unwrap();
+        assert_eq!(super::ZFS_VDEV_NIA_DELAY.to_string(), "5");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::tunable;
 
 use crate::Error;
-use crate::device::{Device, DeviceKind};
+use crate::device::{Device, DeviceKind, Way};
 
 /// A device that takes its time.
 #[derive(Debug)]
@@ -96,6 +96,10 @@ impl Device for Latency {
 
     fn reopen(&self) -> Result<Arc<dyn Device>, Error> {
         Ok(Latency::as_tuned(self.device.reopen()?))
+    }
+
+    fn way(&self, _: u64, _: usize) -> Way<'_> {
+        Way::Threads
     }
 
     fn is_writable(&self) -> bool {

@@ -23,8 +23,11 @@
 //! [`ReadMode::Scrub`] reads and compares every copy and all parity. Who held wrong bytes is told per leaf in a [`ReadReport`] or an
 //! [`Error`], and counted.
 //!
-//! Leaves are read through a [`LeafSource`]: straight, or by a worker that goes through a pool in order of offsets, through a [`WindowSource`], which makes
-//! few large reads of many small ones.
+//! Leaves are read through a [`LeafSource`]: straight; by a worker that knows what it will read, through an [`AheadSource`], which has few large reads
+//! under way for many small ones; by one that follows a chain, through a [`WindowSource`].
+//!
+//! # A device
+//! [`device::open`] opens a file, a block device or memory by name, and `vdev_io` says how the system is asked to read and write it. See `device`.
 //!
 //! # A queue
 //! Each leaf has a [`Queue`], which all its reads and writes pass. A request has a class ([`IoClass`]: sync read, sync write, async read, async write,
@@ -55,6 +58,7 @@
 //! `zpool_vdev.c`, `zutil_import.c`.
 #![deny(unsafe_code)]
 
+mod ahead;
 mod columns;
 mod config;
 mod config_list;
@@ -89,6 +93,7 @@ mod test_pool;
 mod tree;
 mod write;
 
+pub use ahead::{AheadSource, Planned};
 pub use config::{VdevConfig, VdevType};
 pub use device::{Access, Device, DeviceKind, FileDevice, MemoryDevice};
 pub use error::Error;

@@ -323,7 +323,7 @@ impl<'a> Request<'a> {
 }
 
 /// Lets neighbouring megabytes begin with different sides of a mirror, so that all of them work.
-fn spread(copies: &mut Copies<'_>, offset: u64) {
+pub(crate) fn spread(copies: &mut Copies<'_>, offset: u64) {
     let fresh = copies.iter().take_while(|c| c.rank == Rank::Fresh).count();
     if fresh > 1
         && let Some(sides) = copies.get_mut(..fresh)

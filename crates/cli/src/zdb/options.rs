@@ -264,17 +264,17 @@ fn set_tunables(parsed: &Parsed) -> Result<(), Failure> {
         asked = true;
         let (name, value) = text.split_once('=').map_or((&*text, None), |(n, v)| (n, Some(v)));
         if name == "show" && value.is_none() {
-            base::tunable::ALL.iter().for_each(|t| println!("{}: {}", t.name, t.get()));
+            base::tunable::ALL.iter().for_each(|t| println!("{}: {t}", t.name));
             continue;
         }
         let tunable = base::tunable::ALL.iter().find(|t| t.name == name);
         let tunable = tunable.ok_or_else(|| failed(format!("no such tunable: {name}")))?;
-        let old = tunable.get();
+        let old = tunable.to_string();
         match value {
             None => println!("{name}: {old}"),
             Some(value) => {
                 base::tunable::set(name, value).map_err(failed)?;
-                println!("{name}: {old} -> {}", tunable.get());
+                println!("{name}: {old} -> {tunable}");
             }
         }
     }

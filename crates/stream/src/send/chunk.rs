@@ -10,7 +10,7 @@ use codec::ChecksumKind;
 use codec::fletcher::{Fletcher4, fletcher4};
 use ondisk::send::{CHECKSUM_OFFSET, RECORD_SIZE, RecordType};
 use ondisk::{BlkPtr, byteswap};
-use vdev::{IoClass, ReadCx, WindowSource};
+use vdev::{AheadSource, IoClass, ReadCx, ReadMode};
 use zio::{Bookmark, Stage, Zio};
 
 use super::{Error, OURS};
@@ -74,12 +74,14 @@ pub(super) struct Chunk {
     buf: Vec<u8>,
     used: usize,
     pieces: Vec<Piece>,
+    /// Reads of the payloads that are under way, and the pieces in the order on the devices.
+    ahead: AheadSource,
+    order: Vec<usize>,
 }
 
 /// The state that a worker keeps from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Worker {
-    window: WindowSource,
     /// The content of a block that is sent in parts.
     split: Vec<u8>,
     /// The pointer of that block: the next part may belong to another block if this worker does not get all chunks.
@@ -134,21 +136,32 @@ impl Chunk {
         }
     }
 
+    /// Lets the devices begin to read the payloads.
+    pub(super) fn begin(&mut self, zio: &Zio) {
+        let fill = |n: &usize| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref());
+        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
+        order.sort_by_cached_key(|n| fill(n).map(Fill::place));
+        let blocks = order.iter().filter_map(fill).map(|fill| &fill.bp);
+        let plain = blocks.filter(|bp| !bp.is_gang() && !bp.is_embedded() && !bp.is_hole());
+        let planned = plain.map(|bp| (bp.dva(0), bp.psize(), bp.birth_physical()));
+        self.ahead.plan(&zio.tree(), ReadMode::Normal, IoClass::AsyncRead, planned);
+        self.order = order;
+    }
+
     /// Reads all payloads, in disk order, and sums everything.
     pub(super) fn fill(&mut self, zio: &Zio, worker: &mut Worker) -> Result<(), Error> {
-        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
-        order.sort_by_cached_key(|n| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref()).map(Fill::place));
-        for n in order {
+        for n in std::mem::take(&mut self.order) {
             let Some(piece) = self.pieces.get_mut(n) else { continue };
             let (head, body) = self.buf.get_mut(piece.at..).unwrap_or_default().split_at_mut(RECORD_SIZE);
             let body = body.get_mut(..piece.len).unwrap_or_default();
             let proved = match &piece.fill {
-                Some(fill) => fill.read(zio, worker, body)?,
+                Some(fill) => fill.read(zio, worker, &self.ahead, body)?,
                 None => None,
             };
             piece.head = sum_of_record(head.get(..CHECKSUM_OFFSET).unwrap_or_default());
             piece.body = proved.unwrap_or_else(|| fletcher4(body, OURS));
         }
+        self.ahead.finish();
         Ok(())
     }
 
@@ -184,8 +197,14 @@ fn sum_of_record(head: &[u8]) -> [u64; 4] {
 }
 
 impl Fill {
-    fn read(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<Option<[u64; 4]>, Error> {
-        match self.read_good(zio, worker, body) {
+    fn read(
+        &self,
+        zio: &Zio,
+        worker: &mut Worker,
+        ahead: &AheadSource,
+        body: &mut [u8],
+    ) -> Result<Option<[u64; 4]>, Error> {
+        match self.read_good(zio, worker, ahead, body) {
             Ok(()) => Ok(self.proved()),
             Err(_) if tunable::ZFS_SEND_CORRUPT_DATA.get() != 0 => {
                 for word in body.as_chunks_mut::<8>().0 {
@@ -206,9 +225,15 @@ impl Fill {
             .map_err(|source| zio::Error::BadPointer { bm: self.bm, source })
     }
 
-    fn read_good(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<(), zio::Error> {
-        let Worker { window, split, split_of } = worker;
-        let cx = ReadCx { source: window, class: IoClass::AsyncRead, ..ReadCx::NORMAL };
+    fn read_good(
+        &self,
+        zio: &Zio,
+        worker: &mut Worker,
+        ahead: &AheadSource,
+        body: &mut [u8],
+    ) -> Result<(), zio::Error> {
+        let Worker { split, split_of } = worker;
+        let cx = ReadCx { source: ahead, class: IoClass::AsyncRead, ..ReadCx::NORMAL };
         let Some(first) = self.part else {
             zio.read_into(&self.bp, &self.bm, self.stage, &cx, body)?;
             return self.turn(body);

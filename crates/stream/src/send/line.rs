@@ -75,21 +75,28 @@ impl Line {
     pub(super) fn take(&self) -> Option<Taken<'_>> {
         let mut state = self.state.lock();
         loop {
-            if state.closed {
-                return None;
+            if let Some(taken) = self.take_of(&mut state) {
+                return Some(taken);
             }
-            let number = state.waiting;
-            let at = usize::try_from(number.saturating_sub(state.first)).unwrap_or(usize::MAX);
-            if let Some(slot) = state.slots.get_mut(at) {
-                let Slot::Waiting(chunk) = std::mem::replace(slot, Slot::Taken) else { return None };
-                state.waiting += 1;
-                return Some(Taken { line: self, number, chunk: Some(chunk), filled: Err(Error::Stopped) });
-            }
-            if state.ended {
+            if state.ended || state.closed {
                 return None;
             }
             self.work.wait(&mut state);
         }
+    }
+
+    /// As [`Line::take`], if there is one now.
+    pub(super) fn try_take(&self) -> Option<Taken<'_>> {
+        self.take_of(&mut self.state.lock())
+    }
+
+    fn take_of(&self, state: &mut State) -> Option<Taken<'_>> {
+        let number = state.waiting;
+        let at = usize::try_from(number.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        let slot = state.slots.get_mut(at).filter(|_| !state.closed)?;
+        let Slot::Waiting(chunk) = std::mem::replace(slot, Slot::Taken) else { return None };
+        state.waiting += 1;
+        Some(Taken { line: self, number, chunk: Some(chunk), filled: Err(Error::Stopped) })
     }
 
     fn give_back(&self, number: u64, filled: Result<Chunk, Error>) {
@@ -147,6 +154,11 @@ pub(super) struct Taken<'a> {
 }
 
 impl Taken<'_> {
+    /// Prepares it with `begin`.
+    pub(super) fn begin(&mut self, begin: impl FnMut(&mut Chunk)) {
+        self.chunk.as_mut().into_iter().for_each(begin);
+    }
+
     /// Fills it with `fill` and returns it to the pipeline.
     pub(super) fn fill(mut self, fill: impl FnOnce(&mut Chunk) -> Result<(), Error>) {
         if let Some(mut chunk) = self.chunk.take() {

@@ -43,7 +43,7 @@ pub use base_of::Base;
 use chunk::{CHUNK, Chunk, Worker};
 pub use error::Error;
 pub use estimate::{estimate, measure};
-use line::{LaysOut, Line, Writes};
+use line::{LaysOut, Line, Taken, Writes};
 use records::Scribe;
 pub use traverse::ResumeAt;
 use traverse::Traversal;
@@ -147,6 +147,7 @@ pub fn send(
     let mut last = Chunk::default();
     let end = Header { payloadlen: 0, checksum: [0; 4], record: Record::End(End { checksum: sum.value(), toguid }) };
     last.put(&end.encode(OURS), &[], None, 0);
+    last.begin(zio);
     last.fill(zio, &mut Worker::default())?;
     write(last.seal(&mut sum), out, progress)
 }
@@ -206,10 +207,18 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn fill_chunks(zio: &Zio, line: &Line) {
+fn fill_chunks<'a>(zio: &Zio, line: &'a Line) {
     let mut worker = Worker::default();
-    while let Some(taken) = line.take() {
+    let begun = |mut taken: Taken<'a>| {
+        taken.begin(|chunk| chunk.begin(zio));
+        taken
+    };
+    let mut next = line.take().map(begun);
+    while let Some(taken) = next.take() {
+        // the devices read it while this one is summed
+        let ahead = line.try_take().map(begun);
         taken.fill(|chunk| chunk.fill(zio, &mut worker));
+        next = ahead.or_else(|| line.take().map(begun));
     }
 }
 

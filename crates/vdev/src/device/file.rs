@@ -5,9 +5,10 @@ use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Access, Device, DeviceKind, raw, read_only, within};
+use super::direct::{Direct, write_through};
+use super::{Access, Device, DeviceKind, Mode, Way, raw, read_only, within};
 use crate::{Error, sync_names};
 
 /// A regular file or a block device.
@@ -20,6 +21,11 @@ pub struct FileDevice {
     writable: bool,
     kind: DeviceKind,
     identity: Identity,
+    /// Past the page cache, where the system lets it be read and written so.
+    direct: Option<Arc<Direct>>,
+    /// Whether a read that somebody waits for goes through the cache all the same: who only reads a pool, and is soon gone, profits from what others
+    /// have read, and leaves it to them.
+    reads_cached: bool,
     /// Whose turn it is to write a regular file: file systems let one in at a time, and those who wait there use the processor.
     turn: Mutex<()>,
 }
@@ -92,7 +98,10 @@ impl FileDevice {
         let meta = file.metadata().map_err(failed)?;
         let size = size_of(&file).map_err(failed)?;
         let is_block = !meta.is_file();
+        let mode = Mode::tuned();
         let device = FileDevice {
+            direct: (mode != Mode::Buffered).then(|| Direct::open(&file, path, writable)).flatten().map(Arc::new),
+            reads_cached: mode == Mode::Auto && !writable,
             size: AtomicU64::new(size),
             path: path.to_owned(),
             writable,
@@ -114,8 +123,31 @@ impl FileDevice {
         &self.path
     }
 
-    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        (!self.kind.is_block).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Writes through the page cache.
+    fn write_cached(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
+        let _turn = (!self.kind.is_block).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut at = offset;
+        for pieces in data.chunks(PIECES_MAX) {
+            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+            let mut done = loop {
+                match rustix::io::pwritev(&self.file, pieces, at) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    other => break other?,
+                }
+            };
+            // rare: the system took a part
+            if done < len {
+                let mut from = 0;
+                for piece in pieces {
+                    let skip = done.min(piece.len());
+                    done -= skip;
+                    self.file.write_all_at(piece.get(skip..).unwrap_or(&[]), at + (from + skip) as u64)?;
+                    from += piece.len();
+                }
+            }
+            at += len as u64;
+        }
+        Ok(())
     }
 }
 
@@ -214,70 +246,51 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         within(self.size(), offset, buf.len())?;
-        self.file.read_exact_at(buf, offset)
+        match &self.direct {
+            Some(direct) if !self.reads_cached => direct.read(offset, buf),
+            _ => self.file.read_exact_at(buf, offset),
+        }
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        if !self.writable {
-            return Err(read_only());
-        }
-        within(self.size(), offset, data.len())?;
-        let _turn = self.turn();
-        self.file.write_all_at(data, offset)
+        self.write_vectored_at(offset, &[IoSlice::new(data)])
     }
 
     fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        if let [only] = data {
-            return self.write_at(offset, only);
-        }
         if !self.writable {
             return Err(read_only());
         }
         within(self.size(), offset, data.iter().map(|piece| piece.len()).sum())?;
-        let _turn = self.turn();
-        let mut at = offset;
-        for pieces in data.chunks(PIECES_MAX) {
-            let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-            let mut done = loop {
-                match rustix::io::pwritev(&self.file, pieces, at) {
-                    Err(rustix::io::Errno::INTR) => {}
-                    other => break other?,
-                }
-            };
-            // rare: the system took a part
-            if done < len {
-                let mut from = 0;
-                for piece in pieces {
-                    let skip = done.min(piece.len());
-                    done -= skip;
-                    self.file.write_all_at(piece.get(skip..).unwrap_or(&[]), at + (from + skip) as u64)?;
-                    from += piece.len();
-                }
-            }
-            at += len as u64;
+        match &self.direct {
+            Some(direct) => direct.write(&self.file, self.size(), offset, data, false),
+            None => self.write_cached(offset, data),
         }
-        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
         if self.writable { self.file.sync_data() } else { Ok(()) }
     }
 
-    #[cfg(target_os = "linux")]
     fn write_through_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        use rustix::io::{Errno, ReadWriteFlags, pwritev2};
         if !self.writable {
             return Err(read_only());
         }
         within(self.size(), offset, data.len())?;
-        // with all that others have written on its way, a flush could take long
-        match pwritev2(&self.file, &[IoSlice::new(data)], offset, ReadWriteFlags::DSYNC) {
-            Ok(done) if done == data.len() => Ok(()),
-            Ok(_) | Err(Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                self.write_at(offset, data)?;
-                self.flush()
-            }
-            Err(error) => Err(error.into()),
+        match &self.direct {
+            Some(direct) => direct.write(&self.file, self.size(), offset, &[IoSlice::new(data)], true),
+            None => write_through(&self.file, offset, data),
+        }
+    }
+
+    fn way(&self, offset: u64, len: usize) -> Way<'_> {
+        match &self.direct {
+            Some(direct) if direct.is_whole(self.size(), offset, len) => match Mode::tuned() {
+                Mode::Threads => Way::Threads,
+                _ if raw::has_rings() => Way::Ring(direct),
+                _ => Way::Threads,
+            },
+            Some(_) => Way::Threads,
+            None => Way::Here,
         }
     }
 

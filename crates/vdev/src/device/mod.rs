@@ -1,19 +1,37 @@
 //! The store of a leaf's bytes: a file, a block device, memory.
 //!
 //! [`open`] is the one way to a device by name. A name is a path, or `memory:` and a word for a device that lives in this process.
+//!
+//! # How the system is asked
+//! The tunable `vdev_io` says how files and block devices are read and written. Past the page cache (`O_DIRECT`, [`Direct`]) the system copies nothing and
+//! keeps nothing: what is worth keeping is in the ARC. A caller with one read or write makes it and waits. One with many hands them to a [`Flight`], which has
+//! many of them under way: in a ring (`io_uring`), or where that is forbidden in a few threads. Through the cache, each is made at once: the
+//! system reads ahead and writes later by itself.
+//!
+//! `auto` goes past the cache wherever the file system has a disk below, through a ring if there is one. Only what is read one by one from a
+//! device that was opened for reading goes through the cache: a command that reads a pool's metadata starts with an ARC that is empty.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
+use base::tunable::VDEV_IO;
+
 use crate::{Error, Latency};
 
+mod buffer;
+mod direct;
 mod file;
+mod flight;
 mod memory;
 mod raw;
+mod threads;
 
+pub use buffer::Buffer;
+pub use direct::Direct;
 pub use file::FileDevice;
+pub(crate) use flight::{Flight, Landed, Op};
 pub use memory::MemoryDevice;
 
 /// The purpose for which a device is opened.
@@ -25,6 +43,37 @@ pub enum Access {
     Write,
     /// The same, of a new device of so many bytes that is made under a name that must be free.
     Create(u64),
+}
+
+/// What `vdev_io` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Auto,
+    Uring,
+    Threads,
+    Buffered,
+}
+
+impl Mode {
+    fn tuned() -> Mode {
+        match VDEV_IO.get() {
+            1 => Mode::Uring,
+            2 => Mode::Threads,
+            3 => Mode::Buffered,
+            _ => Mode::Auto,
+        }
+    }
+}
+
+/// How a device makes one of many operations, so that others are made meanwhile.
+#[derive(Debug)]
+pub enum Way<'a> {
+    /// At once, in the thread that asks: it takes no time to speak of.
+    Here,
+    /// In another thread, which waits for it.
+    Threads,
+    /// The kernel makes it, past the page cache.
+    Ring(&'a Arc<Direct>),
 }
 
 /// Opens the device of that name, which is as slow as the tunables want it.
@@ -174,6 +223,12 @@ pub trait Device: Send + Sync + Debug {
     /// Whether [`Device::write_at`] can work at all.
     fn is_writable(&self) -> bool {
         false
+    }
+
+    /// How it makes an operation of these bytes that is one of many.
+    fn way(&self, offset: u64, len: usize) -> Way<'_> {
+        let _ = (offset, len);
+        Way::Here
     }
 
     /// The sort of device.

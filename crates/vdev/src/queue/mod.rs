@@ -1,6 +1,7 @@
 //! The queue of a leaf: which I/O a device gets next (OpenZFS: `vdev_queue.c`).
 //!
-//! Every read and write of a leaf asks its queue for a *slot*, makes the device's call in the thread that asked, and gives the slot back. A request has
+//! Every read and write of a leaf asks its queue for a *slot*, makes the device's call in the thread that asked, and gives the slot back; a caller
+//! with many of them has many under way ([`LeafFlight`]), each with a slot of its own. A request has
 //! a class ([`IoClass`]); of each class so many may be active, and so many in all. A request that may not begin waits in the line of its class and is
 //! woken when it has a slot: the thread that gives one back hands it on, and wakes nobody else.
 //!
@@ -12,7 +13,7 @@
 //!
 //! # Invariants
 //! * After each change nothing waits that may begin. If something waits, something is active: nothing is bounded to less than one on an idle device.
-//! * A slot is held for one call of the device and nothing else, so that whoever has one waits for no other slot.
+//! * A slot is held for one operation of the device and nothing else, so that whoever has one waits for no other slot.
 //! * A request that finds room takes one short lock and does not allocate (but for the first of so many at once).
 //! * Flushes take no slot: they wait for all that was written, and nothing may wait for them here.
 //!
@@ -31,6 +32,7 @@ use smallvec::SmallVec;
 
 mod class;
 mod device;
+mod flight;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ mod tests;
 pub use class::IoClass;
 use class::{Admission, CLASSES, Limits};
 pub use device::Queued;
+pub(crate) use flight::LeafFlight;
 pub use stats::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS};
 
 /// Requests that wait are sorted by offset among those that arrived in the same 2^29 ns (OpenZFS: `VDQ_T_SHIFT`).
@@ -144,12 +147,16 @@ impl Queue {
         done
     }
 
+    /// Takes a slot, if there is one.
+    fn try_enter(&self, request: Request, now: Instant) -> Option<usize> {
+        self.state().enter(request, now, &(self.limits)())
+    }
+
     /// Waits for a slot; gives its number, and when it was had.
     fn enter(&self, request: Request, asked: Instant) -> (usize, Instant) {
         let mut state = self.state();
-        if state.admission.admits(request.class, &(self.limits)()) {
-            state.admission.begin(request.class);
-            return (state.occupy(request, asked), asked);
+        if let Some(slot) = state.enter(request, asked, &(self.limits)()) {
+            return (slot, asked);
         }
         let waiter = Arc::new(Waiter { thread: thread::current(), slot: AtomicUsize::new(NO_SLOT) });
         let since = asked.duration_since(self.begun);
@@ -222,6 +229,14 @@ impl Queue {
 }
 
 impl State {
+    /// Lets a request begin, if it may.
+    fn enter(&mut self, request: Request, now: Instant, limits: &Limits) -> Option<usize> {
+        self.admission.admits(request.class, limits).then(|| {
+            self.admission.begin(request.class);
+            self.occupy(request, now)
+        })
+    }
+
     /// Puts a request that has begun into a slot.
     fn occupy(&mut self, request: Request, since: Instant) -> usize {
         let active = Some(Active { request, since, reported: false });

@@ -2,8 +2,8 @@
 //!
 //! A batch of blocks is *planned* first: each block becomes pieces on leaves (its data where a map says, parity that is computed into one arena for
 //! many blocks, zeros behind what is short). The pieces are sorted by leaf and offset, and what is adjacent goes out in one vectored
-//! write of up to `zfs_vdev_aggregation_limit` bytes. No byte of a block is copied, nothing is allocated per block. Large batches are
-//! planned in parts by several threads, and leaves are written side by side; where a device takes long, so are the writes of one leaf.
+//! write of up to `zfs_vdev_aggregation_limit` bytes; nothing is allocated per block. Large batches are planned in parts by several threads.
+//! The writes of all leaves are under way together (`leaves`).
 //!
 //! # What fails
 //! A leaf that is not there, or fails, missed the txg: that is noted in its DTL, and the block is as good as the rest of its
@@ -17,11 +17,7 @@
 //! OpenZFS: `zio_vdev_io_start`, `vdev_queue_aggregate`, `vdev_mirror_io_start`, `vdev_raidz_io_start_write`.
 
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use base::tunable::ZFS_VDEV_AGGREGATION_LIMIT;
 use base::{Guid, Txg, tasks};
 use ondisk::Dva;
 
@@ -32,19 +28,15 @@ use crate::tree::{Geometry, Shape, Striped, TopVdev, VdevTree};
 use crate::{Error, IoClass, Leaf, gf};
 
 mod flush;
+mod leaves;
 
 pub use flush::{Flushes, Written};
+use leaves::{Batch, LeafDone};
 
 /// The largest sector.
 const SECTOR_MAX: usize = 1 << 16;
 /// What is written where a block ends before its sectors do.
 static ZEROS: [u8; SECTOR_MAX] = [0; SECTOR_MAX];
-/// Pieces of one write.
-const PIECES_MAX: usize = 1024;
-/// A write that takes longer waits for its device, which does others meanwhile.
-const SLOW: Duration = Duration::from_millis(2);
-/// Writes of one batch that ask for a leaf at a time, at most.
-const RUNS_MAX: usize = 8;
 /// A batch of at least this many bytes is worth several threads.
 const PARALLEL_BYTES: usize = 512 << 10;
 
@@ -137,43 +129,8 @@ impl VdevTree {
         };
         pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
         let leaves: Vec<&[Piece]> = pieces.chunk_by(|a, b| a.leaf == b.leaf).collect();
-        let work = |pieces: &[Piece]| self.write_leaf(class, blocks, &plans, pieces);
-        let done: Vec<LeafDone> =
-            if threads > 1 { tasks::map(leaves, work) } else { leaves.into_iter().map(work).collect() };
+        let done = Batch { tree: self, class, blocks, plans: &plans }.write(&leaves, threads > 1);
         self.account(txg, blocks, plans, done)
-    }
-
-    /// Writes the sorted pieces of one leaf: run by run, or several at a time where each takes long.
-    fn write_leaf(&self, class: IoClass, blocks: &[BlockWrite<'_>], plans: &[Plan], pieces: &[Piece]) -> LeafDone {
-        let mut done = LeafDone::default();
-        let Some(leaf) = pieces.first().and_then(|p| self.leaf_at(p.leaf as usize)) else { return done };
-        let runs = runs_of(pieces);
-        let Some((first, rest)) = runs.split_first() else { return done };
-        let write = |done: &mut LeafDone, run: &[Piece]| done.write((leaf, class), blocks, plans, run);
-        let begun = Instant::now();
-        write(&mut done, first);
-        if rest.len() < 2 || begun.elapsed() < SLOW || tasks::width() == 1 {
-            rest.iter().for_each(|run| write(&mut done, run));
-            return done;
-        }
-        let next = AtomicUsize::new(0);
-        let some = || {
-            let mut done = LeafDone::default();
-            while let Some(run) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
-                write(&mut done, run);
-            }
-            done
-        };
-        thread::scope(|scope| {
-            let begin = |_| thread::Builder::new().name("vdev-write".to_owned()).spawn_scoped(scope, some).ok();
-            let helpers: Vec<_> = (1..rest.len().min(RUNS_MAX)).map_while(begin).collect();
-            done.append(some());
-            for helper in helpers {
-                done.append(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            }
-        });
-        done.failed.sort_unstable_by_key(|piece| piece.offset);
-        done
     }
 
     /// Notes who missed what, and finds the blocks that are lost.
@@ -267,9 +224,9 @@ impl VdevTree {
         let mut pieces = std::mem::take(&mut plan.pieces);
         pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
         let (blocks, plans) = ([*block], [plan]);
-        let leaves = pieces.chunk_by(|a, b| a.leaf == b.leaf);
-        let write = |pieces: &[Piece]| self.write_leaf(IoClass::AsyncWrite, &blocks, &plans, pieces).failed;
-        let failed: Vec<Piece> = leaves.flat_map(write).collect();
+        let leaves: Vec<&[Piece]> = pieces.chunk_by(|a, b| a.leaf == b.leaf).collect();
+        let batch = Batch { tree: self, class: IoClass::AsyncWrite, blocks: &blocks, plans: &plans };
+        let failed: Vec<Piece> = batch.write(&leaves, false).into_iter().flat_map(|done| done.failed).collect();
         for leaf in failed.iter().filter_map(|piece| self.leaves().get(piece.leaf as usize)) {
             leaf.errors.write.add(1);
             leaf.note_unhealed();
@@ -291,74 +248,6 @@ impl VdevTree {
     pub fn dirty_dtls(&self) -> Vec<(Guid, Vec<std::ops::Range<u64>>)> {
         self.leaves().iter().filter_map(|leaf| Some((leaf.guid(), leaf.take_dirty_dtl()?))).collect()
     }
-}
-
-/// Cuts the sorted pieces of a leaf into what goes out in one write each.
-fn runs_of(pieces: &[Piece]) -> Vec<&[Piece]> {
-    let limit = ZFS_VDEV_AGGREGATION_LIMIT.get();
-    let (mut runs, mut rest) = (Vec::new(), pieces);
-    while let Some(first) = rest.first() {
-        let mut end = first.offset;
-        let joins = |p: &&Piece| {
-            let next = end.saturating_add(u64::from(p.len));
-            let takes = p.offset == end && (next - first.offset <= limit || p.offset == first.offset);
-            if takes {
-                end = next;
-            }
-            takes
-        };
-        let count = rest.iter().take(PIECES_MAX).take_while(joins).count().max(1);
-        let (run, behind) = rest.split_at(count);
-        rest = behind;
-        // zeros at the ends of a run join nothing
-        let from = run.iter().take_while(|p| p.optional).count();
-        let until = run.len() - run.iter().rev().take_while(|p| p.optional).count();
-        runs.extend(run.get(from..until).filter(|run| !run.is_empty()));
-    }
-    runs
-}
-
-/// The outcome of one leaf's pieces.
-#[derive(Default)]
-struct LeafDone {
-    writes: u64,
-    bytes: u64,
-    failed: Vec<Piece>,
-}
-
-impl LeafDone {
-    /// Writes a run.
-    fn write(&mut self, (leaf, class): (&Leaf, IoClass), blocks: &[BlockWrite<'_>], plans: &[Plan], run: &[Piece]) {
-        let bytes = |p: &Piece| piece_bytes(blocks, plans, p);
-        let slices: Vec<IoSlice<'_>> = run.iter().map(|p| IoSlice::new(bytes(p))).collect();
-        self.writes += 1;
-        self.bytes += run.iter().map(|p| u64::from(p.len)).sum::<u64>();
-        if leaf.write(class, run.first().map_or(0, |p| p.offset), &slices).is_err() {
-            // perhaps one bad sector: what can be saved is saved
-            for piece in run {
-                self.writes += 1;
-                if leaf.write(class, piece.offset, &[IoSlice::new(bytes(piece))]).is_err() && !piece.optional {
-                    self.failed.push(*piece);
-                }
-            }
-        }
-    }
-
-    fn append(&mut self, other: LeafDone) {
-        self.writes += other.writes;
-        self.bytes += other.bytes;
-        self.failed.extend(other.failed);
-    }
-}
-
-fn piece_bytes<'b>(blocks: &[BlockWrite<'b>], plans: &'b [Plan], piece: &Piece) -> &'b [u8] {
-    let len = piece.len as usize;
-    let bytes = match piece.source {
-        Source::Block(at) => blocks.get(piece.block as usize).and_then(|b| b.data.get(at..at + len)),
-        Source::Arena(at) => plans.get(usize::from(piece.part)).and_then(|plan| plan.arena.get(at..at + len)),
-        Source::Zero => ZEROS.get(..len),
-    };
-    bytes.unwrap_or(&[])
 }
 
 /// Turns blocks into pieces.

@@ -5,7 +5,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use ondisk::BlkPtr;
-use vdev::{ReadCx, WindowSource};
+use vdev::{AheadSource, Planned, ReadCx, ReadMode};
 use zio::{Bookmark, Scratch, Zio};
 
 use super::{Damage, Error, Options, Tally};
@@ -14,9 +14,6 @@ use super::{Damage, Error, Options, Tally};
 const BATCH: usize = 128 << 10;
 /// Bytes that are handed on together by who waits for them: what the end of a slice of a scrub may have to wait for.
 const BATCH_BYTES: u64 = 32 << 20;
-/// The largest window on a leaf.
-const WINDOW: usize = 4 << 20;
-
 /// A block, and which of its copies is to be read.
 struct Item {
     bp: BlkPtr,
@@ -118,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
-    let source = WindowSource::new(WINDOW);
+    let source = AheadSource::default();
     // what is not right is looked at once more, and counts then
     let cx = ReadCx { source: &source, counts: false, class: options.class(), ..ReadCx::SCRUB };
     let mut scratch = Scratch::default();
@@ -128,8 +125,11 @@ fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &
         order.clear();
         order.extend(batch.iter().enumerate().map(|(n, item)| (item.place(), n as u32)));
         order.sort_unstable();
+        let items = order.iter().filter_map(|(_, n)| batch.get(*n as usize));
+        source.plan(&zio.tree(), ReadMode::Scrub, options.class(), items.filter_map(Item::planned));
         let before = (tally.bytes, tally.lost_blocks);
         check_batch(zio, &batch, &order, (&cx, options), &mut scratch, &mut tally);
+        source.finish();
         progress(tally.bytes - before.0, tally.lost_blocks - before.1);
     }
     tally
@@ -140,6 +140,13 @@ impl Item {
     fn place(&self) -> u64 {
         let dva = self.bp.dva(if self.copy == ALL { 0 } else { self.copy.into() });
         (dva.vdev() << 48) | ((dva.offset() >> 9) & 0xffff_ffff_ffff)
+    }
+
+    /// Its place, if one is known before it is read: gang blocks lead to others.
+    fn planned(&self) -> Option<Planned> {
+        let dva = self.bp.dva(if self.copy == ALL { 0 } else { self.copy.into() });
+        let is_plain = !self.bp.is_gang() && !self.bp.is_embedded() && !self.bp.is_hole();
+        is_plain.then(|| (dva, self.bp.psize(), self.bp.birth_physical()))
     }
 
     /// The pointer with only the copy that is to be read.
