@@ -54,7 +54,9 @@ fn main() {
     }
     std::fs::remove_dir_all(&dir).expect("directory");
     println!("median of {rounds} rounds of {} MiB; random reads by {THREADS} threads", bytes >> 20);
-    println!("| | write, MB/s | CPU s a GiB | read, MB/s | CPU s a GiB | cached MB | peak MB | random reads, thousand/s | a CPU s |");
+    println!(
+        "| | write, MB/s | CPU s a GiB | read, MB/s | CPU s a GiB | cached MB | peak MB | random reads, thousand/s | a CPU s |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|");
     for (name, row) in rows {
         let [write, write_cpu, read, read_cpu, cached, peak, random, random_cpu] = row.map(median);
@@ -130,7 +132,8 @@ fn plain(dir: &Path, bytes: u64, pieces: &[Vec<u8>], direct: bool) -> [f64; 8] {
     let mut memory = vec![0; PIECE + SMALL];
     let from = memory.as_ptr().align_offset(SMALL);
     let piece = &mut memory[from..from + PIECE];
-    let mut file = File::options().write(true).create(true).truncate(true).custom_flags(flags).open(&path).expect("file");
+    let mut file =
+        File::options().write(true).create(true).truncate(true).custom_flags(flags).open(&path).expect("file");
     let write = rate_and_cpu(bytes, || {
         for from in pieces.iter().cycle().take((bytes / PIECE as u64) as usize) {
             if direct {
@@ -216,8 +219,7 @@ fn hooks() -> Hooks {
 #[allow(clippy::expect_used)]
 fn make(path: &Path, size: u64) -> Arc<Spa> {
     let spec = VdevSpec::parse(&[path.display().to_string()]).expect("spec");
-    let open =
-        |path: &str| -> Option<Arc<dyn Device>> { device::open(Path::new(path), Access::Create(size)).ok() };
+    let open = |path: &str| -> Option<Arc<dyn Device>> { device::open(Path::new(path), Access::Create(size)).ok() };
     let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks().env);
     let mut create = CreateOptions::new("z");
     create.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));

@@ -72,12 +72,38 @@ impl BlockCursor {
         self.block_for(blkid, Interest::Ahead).map(|_| ())
     }
 
-    /// As [`BlockCursor::fetch`], at low priority: a reader is expected but does not wait yet.
-    ///
-    /// # Errors
-    /// When the block, or an indirect block above it, cannot be read.
-    pub fn prefetch(&mut self, blkid: u64) -> Result<(), Error> {
-        self.block_for(blkid, Interest::Prefetch).map(|_| ())
+    /// As [`BlockCursor::fetch`] for many blocks, at low priority: a reader is expected but does not wait yet. Their reads are under way together.
+    /// `done` is told each block when it is there, or cannot be read; of holes it is not told.
+    pub fn prefetch(&mut self, blocks: impl IntoIterator<Item = u64>, done: &mut dyn FnMut(u64)) {
+        let mut there = Vec::new();
+        for blkid in blocks {
+            // a reader will meet the error
+            there.extend(self.blkptr(blkid).ok().flatten().map(|bp| (blkid, bp)));
+        }
+        let dn = self.object.on_disk();
+        self.object.tree_of(&dn).read_many(&there, Interest::Prefetch, &mut |blkid, _| done(blkid));
+    }
+
+    /// As [`BlockCursor::block_uncached`] for many blocks, whose reads are under way together; holes are left out. `each` gets the blocks, ascending but
+    /// for those that cannot be read.
+    pub fn blocks_uncached(&mut self, blocks: Range<u64>, each: &mut dyn FnMut(u64, Result<Buf, Error>)) {
+        if self.object.live().is_some() {
+            // what is not on disk yet is in no pointer
+            for blkid in blocks {
+                let block = self.block_uncached(blkid).map(|block| block.map(|(buf, _)| buf)).transpose();
+                block.into_iter().for_each(|block| each(blkid, block));
+            }
+            return;
+        }
+        let mut there = Vec::new();
+        for blkid in blocks {
+            match self.blkptr(blkid) {
+                Ok(Some(bp)) => there.push((blkid, bp)),
+                Ok(None) => {}
+                Err(e) => each(blkid, Err(e)),
+            }
+        }
+        self.object.tree().read_many(&there, Interest::Past, each);
     }
 
     /// Like [`BlockCursor::block`], without caching the block.

@@ -145,13 +145,7 @@ impl Tree<'_> {
         self.check_data(bp)?;
         let bm = self.bookmark(0, blkid);
         let cached = self.caches.keeps(self.dn.object_type, 0);
-        let caching = match interest {
-            Interest::Past => Caching::Bypass,
-            _ if cached => Caching::Use,
-            Interest::Ahead | Interest::Prefetch => Caching::Stage,
-            Interest::Whole | Interest::Part => Caching::Once { last: interest == Interest::Whole },
-        };
-        let class = if interest == Interest::Prefetch { IoClass::AsyncRead } else { self.class };
+        let (caching, class) = self.use_for(interest);
         match self.zio.read_as(bp, &bm, caching, class) {
             // the shape of dnodes can be read without a key; their bonus buffers are ciphertext
             Err(zio::Error::KeyNotLoaded { .. })
@@ -161,6 +155,37 @@ impl Tree<'_> {
             }
             other => Ok(other?),
         }
+    }
+
+    /// The use of the cache, and the class, of a read of a data block.
+    fn use_for(&self, interest: Interest) -> (Caching, IoClass) {
+        let caching = match interest {
+            Interest::Past => Caching::Bypass,
+            _ if self.caches.keeps(self.dn.object_type, 0) => Caching::Use,
+            Interest::Ahead | Interest::Prefetch => Caching::Stage,
+            Interest::Whole | Interest::Part => Caching::Once { last: interest == Interest::Whole },
+        };
+        (caching, if interest == Interest::Prefetch { IoClass::AsyncRead } else { self.class })
+    }
+
+    /// Reads many data blocks together; `each` gets one after the other.
+    pub(crate) fn read_many(
+        &self,
+        blocks: &[(u64, BlkPtr)],
+        interest: Interest,
+        each: &mut dyn FnMut(u64, Result<Buf, Error>),
+    ) {
+        let mut good = Vec::with_capacity(blocks.len());
+        for (blkid, bp) in blocks {
+            match self.check_data(bp) {
+                Ok(()) => good.push((*bp, self.bookmark(0, *blkid))),
+                Err(e) => each(*blkid, Err(e)),
+            }
+        }
+        let mut told = |n: usize, data: Result<Buf, zio::Error>| {
+            good.get(n).into_iter().zip([data]).for_each(|((_, bm), data)| each(bm.blkid, data.map_err(Error::from)));
+        };
+        self.zio.read_many(&good, self.use_for(interest), &mut told);
     }
 
     /// Reads a data block that will be changed.

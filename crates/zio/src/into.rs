@@ -1,7 +1,7 @@
 //! Reads straight into the caller's memory, past the cache: for callers that read much data once, such as a send.
 
 use ondisk::{BlkPtr, ObjectType};
-use vdev::{IoClass, ReadCx};
+use vdev::ReadCx;
 
 use crate::read::{Caching, size, validate};
 use crate::transform::Transform;
@@ -91,7 +91,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read_noauth`].
     pub fn read_noauth_uncached(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, (Caching::Bypass, IoClass::SyncRead), bp.is_encrypted())
+        self.read_logical(bp, bm, (Caching::Bypass, &ReadCx::NORMAL), bp.is_encrypted())
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use codec::Checksummer;
 use codec::crypt::DatasetKey;
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
-use vdev::{IoClass, LiveTree, ReadCx, TreeRef, VdevTree};
+use vdev::{AheadSource, IoClass, LiveTree, ReadCx, ReadMode, TreeRef, VdevTree};
 
 use crate::error::CopyFailures;
 use crate::physical::Source;
@@ -181,7 +181,26 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`].
     pub fn read_as(&self, bp: &BlkPtr, bm: &Bookmark, caching: Caching, class: IoClass) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, (caching, class), false)
+        self.read_logical(bp, bm, (caching, &ReadCx { class, ..ReadCx::NORMAL }), false)
+    }
+
+    /// As [`Zio::read_as`] for many blocks, whose reads are under way together; `each` gets the number and the data of one after the other.
+    pub fn read_many(
+        &self,
+        blocks: &[(BlkPtr, Bookmark)],
+        (caching, class): (Caching, IoClass),
+        each: &mut dyn FnMut(usize, Result<Buf, Error>),
+    ) {
+        let is_missing = |bp: &BlkPtr| ArcKey::of(bp).is_none_or(|key| self.arc.peek(&key).is_none());
+        let is_plain = |bp: &BlkPtr| !bp.is_hole() && !bp.is_embedded() && !bp.is_gang();
+        let ahead = AheadSource::default();
+        let wanted = blocks.iter().filter(|(bp, bm)| is_plain(bp) && is_missing(bp) && validate(bp, bm).is_ok());
+        let planned = wanted.map(|(bp, _)| (bp.dva(0), bp.psize(), bp.birth_physical()));
+        ahead.plan(&self.tree(), ReadMode::Normal, class, planned);
+        let cx = ReadCx { class, source: &ahead, ..ReadCx::NORMAL };
+        for (n, (bp, bm)) in blocks.iter().enumerate() {
+            each(n, self.read_logical(bp, bm, (caching, &cx), false));
+        }
     }
 
     /// As [`Zio::read`], but uses a cached copy without moving it in its list, and inserts none.
@@ -226,7 +245,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`]; a compressed encrypted block is [`Error::Decompress`].
     pub fn read_noauth(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, (Caching::Use, IoClass::SyncRead), bp.is_encrypted())
+        self.read_logical(bp, bm, (Caching::Use, &ReadCx::NORMAL), bp.is_encrypted())
     }
 
     /// The block as it is stored, psize bytes: still compressed and encrypted. The checksum is verified, gang blocks are
@@ -243,7 +262,7 @@ impl Zio {
             return embedded_payload(bp, bm).map(Buf::from);
         }
         let mut data = vec![0; size(bp.psize())];
-        self.noted(bp, bm, self.read_physical(bp, bm, IoClass::SyncRead, &mut data))?;
+        self.noted(bp, bm, self.read_physical(bp, bm, &ReadCx::NORMAL, &mut data))?;
         Ok(Buf::from(data))
     }
 
@@ -251,7 +270,7 @@ impl Zio {
         &self,
         bp: &BlkPtr,
         bm: &Bookmark,
-        (caching, class): (Caching, IoClass),
+        (caching, cx): (Caching, &ReadCx<'_>),
         noauth: bool,
     ) -> Result<Buf, Error> {
         if bp.is_hole() {
@@ -274,7 +293,7 @@ impl Zio {
         if let Some(data) = cached.filter(|data| data.len() as u64 == bp.lsize()) {
             return Ok(data);
         }
-        let data = Buf::from(self.noted(bp, bm, self.read_miss(bp, bm, class, noauth))?);
+        let data = Buf::from(self.noted(bp, bm, self.read_miss(bp, bm, cx, noauth))?);
         match (key, caching) {
             (Some(key), Caching::Use) => self.arc.insert(&key, &data),
             (Some(key), Caching::Stage) => self.arc.stage(&key, &data),
@@ -283,7 +302,7 @@ impl Zio {
         Ok(data)
     }
 
-    fn read_miss(&self, bp: &BlkPtr, bm: &Bookmark, class: IoClass, noauth: bool) -> Result<Vec<u8>, Error> {
+    fn read_miss(&self, bp: &BlkPtr, bm: &Bookmark, cx: &ReadCx<'_>, noauth: bool) -> Result<Vec<u8>, Error> {
         let key = if noauth { None } else { self.key_of(bp, bm) };
         let transform = Transform::new(bp, bm, key.as_deref(), noauth)?;
         if key.is_some() {
@@ -292,20 +311,20 @@ impl Zio {
         let (lsize, psize) = (size(bp.lsize()), size(bp.psize()));
         let mut out = vec![0; lsize];
         if transform.in_place() {
-            self.read_physical(bp, bm, class, &mut out)?;
+            self.read_physical(bp, bm, cx, &mut out)?;
             transform.apply_in_place(&mut out)?;
             return Ok(out);
         }
         with_stored(psize, |stored| {
-            self.read_physical(bp, bm, class, stored)?;
+            self.read_physical(bp, bm, cx, stored)?;
             transform.apply(stored, &mut out)
         })?;
         Ok(out)
     }
 
-    fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, class: IoClass, buf: &mut [u8]) -> Result<(), Error> {
+    fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, cx: &ReadCx<'_>, buf: &mut [u8]) -> Result<(), Error> {
         // an ordinary read repairs nothing: its pointer may be older than the block that is at that address now
-        if self.read_stored(bp, bm, &ReadCx { class, ..ReadCx::NORMAL }, buf)? {
+        if self.read_stored(bp, bm, cx, buf)? {
             self.suspect(bp, bm);
         }
         Ok(())

@@ -104,16 +104,13 @@ fn read_run(object: &Object, run: Run) -> VecDeque<Item> {
     if let Some(e) = run.damage {
         return VecDeque::from([Item { first: start, blocks: end - start, data: Err(e) }]);
     }
-    let mut cursor = object.cursor();
-    let mut items = VecDeque::new();
-    for first in start..end {
-        match cursor.block_uncached(first) {
-            Ok(None) => {}
-            Ok(Some((buf, _))) => items.push_back(Item { first, blocks: 1, data: Ok(buf) }),
-            Err(e) => items.push_back(Item { first, blocks: 1, data: Err(e.into()) }),
-        }
-    }
-    items
+    let mut items = Vec::new();
+    object.cursor().blocks_uncached(start..end, &mut |first, block| {
+        items.push(Item { first, blocks: 1, data: block.map_err(Error::from) });
+    });
+    // those that cannot be read came first
+    items.sort_by_key(|item| item.first);
+    items.into()
 }
 
 /// The state shared by workers and consumer.

@@ -21,8 +21,10 @@ use super::{Zfs, Znode};
 
 /// Bytes of a piece, if blocks are not larger.
 const PIECE: u64 = 128 << 10;
-/// Threads that fetch.
+/// Threads that fetch: they decompress, too.
 const WORKERS: usize = 2;
+/// Bytes of pieces that a thread takes at a time: their reads are under way together.
+const TAKE: u64 = 4 << 20;
 /// Maximum number of waiting pieces; more are not fetched.
 const QUEUE_MAX: usize = 2048;
 /// Reads of a strided stream that are fetched ahead of it.
@@ -243,27 +245,41 @@ impl Drop for Fetcher {
     }
 }
 
-fn work(shared: &Shared) {
+/// Takes pieces of one object from the front of the queue, as many as are read together; none when it is closed.
+fn take(shared: &Shared) -> Option<(Object, Vec<Arc<Piece>>)> {
+    let mut queue = shared.queue.lock();
     loop {
-        let (object, piece) = {
-            let mut queue = shared.queue.lock();
-            loop {
-                if queue.closed {
-                    return;
-                }
-                if let Some(next) = queue.pieces.pop_front() {
-                    break next;
-                }
-                shared.work.wait(&mut queue);
-            }
-        };
-        if piece.begin(Stage::Running) {
-            let mut cursor = object.cursor();
-            for blkid in piece.blocks.clone() {
-                let _ = cursor.prefetch(blkid);
-            }
-            piece.finish();
+        if queue.closed {
+            return None;
         }
+        if let Some((object, first)) = queue.pieces.pop_front() {
+            let size = object.block_size().max(1);
+            let mut left = (TAKE / size).saturating_sub(first.blocks.end - first.blocks.start);
+            let mut pieces = vec![first];
+            while let Some((other, piece)) = queue.pieces.front()
+                && other.id() == object.id()
+                && Arc::ptr_eq(other.objset(), object.objset())
+                && piece.blocks.end - piece.blocks.start <= left
+            {
+                left -= piece.blocks.end - piece.blocks.start;
+                pieces.extend(queue.pieces.pop_front().map(|(_, piece)| piece));
+            }
+            return Some((object, pieces));
+        }
+        shared.work.wait(&mut queue);
+    }
+}
+
+fn work(shared: &Shared) {
+    while let Some((object, mut pieces)) = take(shared) {
+        pieces.retain(|piece| piece.begin(Stage::Running));
+        let blocks: Vec<u64> = pieces.iter().flat_map(|piece| piece.blocks.clone()).collect();
+        let mut done = |blkid: u64| {
+            // its last block ends a piece; what is left is ended below
+            pieces.iter().filter(|piece| piece.blocks.end == blkid + 1).for_each(|piece| piece.finish());
+        };
+        object.cursor().prefetch(blocks, &mut done);
+        pieces.iter().for_each(|piece| piece.finish());
     }
 }
 
