@@ -54,8 +54,11 @@ impl Device for Disk {
     }
 }
 
+/// A block and its bytes.
+type Written = (Planned, Vec<u8>);
+
 /// A pool of that top-level vdev, its disks, and blocks of all sizes that were written to it.
-fn pool(top: NvList, disks: usize) -> (VdevTree, Vec<Arc<Disk>>, Vec<(Planned, Vec<u8>)>) {
+fn pool(top: NvList, disks: usize) -> (VdevTree, Vec<Arc<Disk>>, Vec<Written>) {
     let config = VdevConfig::parse(&TestPool::with_tops(vec![top], 0).config).unwrap();
     let disk = |_| Disk {
         memory: MemoryDevice::writable(64 << 20),

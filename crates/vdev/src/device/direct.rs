@@ -182,7 +182,7 @@ pub(super) fn write_through(file: &File, offset: u64, data: &[u8]) -> io::Result
 fn is_in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
-    rustix::fs::fstatfs(file).is_ok_and(|fs| [TMPFS, RAMFS].contains(&(fs.f_type as i64)))
+    rustix::fs::fstatfs(file).is_ok_and(|fs| [TMPFS, RAMFS].contains(&fs.f_type))
 }
 
 /// What offsets and addresses must be multiples of: what the system says, or what it takes.
