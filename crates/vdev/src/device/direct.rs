@@ -21,6 +21,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::OFlags;
+
 use super::buffer::{ALIGN, Buffer};
 
 /// Bytes that are read or written at a time where they have to be copied: they fit the cache of a core.
@@ -39,9 +41,10 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Opens past the cache what `plain` is; none where the system refuses.
-    pub(super) fn open(plain: &File, path: &Path, writable: bool) -> Option<Direct> {
-        let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::NONBLOCK;
+    /// Opens past the cache what `plain` is; none where the system refuses. A block device that is written is had alone.
+    pub(super) fn open(plain: &File, path: &Path, writable: bool, is_block: bool) -> Option<Direct> {
+        let alone = if is_block && writable { OFlags::EXCL } else { OFlags::empty() };
+        let flags = OFlags::DIRECT | OFlags::NONBLOCK | alone;
         let flags = i32::try_from(flags.bits()).ok()?;
         let file = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path).ok()?;
         // the name may lead elsewhere by now

@@ -14,7 +14,7 @@ use crate::{Error, sync_names};
 /// A regular file or a block device.
 #[derive(Debug)]
 pub struct FileDevice {
-    /// Locked, if it is open for writing.
+    /// Through the page cache. It has the lock of a writer if there is no other descriptor.
     file: Arc<File>,
     size: AtomicU64,
     path: PathBuf,
@@ -79,9 +79,9 @@ impl FileDevice {
     pub(super) fn open(path: &Path, access: Access) -> Result<FileDevice, Error> {
         let file = match access {
             Access::Create(size) => create_file(path, size)?,
-            _ => open_file(path, access != Access::Read).map_err(|source| refusal(path, source))?,
+            _ => open_file(path, access != Access::Read, false).map_err(|source| refusal(path, source))?,
         };
-        let made = Self::of_file(path, file, access != Access::Read, true);
+        let made = Self::of_file(path, file, access != Access::Read);
         if made.is_err() && matches!(access, Access::Create(_)) {
             // the error that is told is the one that led here
             let _ = std::fs::remove_file(path);
@@ -89,18 +89,23 @@ impl FileDevice {
         made
     }
 
-    fn of_file(path: &Path, file: impl Into<Arc<File>>, writable: bool, locks: bool) -> Result<FileDevice, Error> {
-        let file = file.into();
+    fn of_file(path: &Path, mut file: File, writable: bool) -> Result<FileDevice, Error> {
         let failed = |source| refusal(path, source);
-        if writable && locks {
-            lock(&file, path)?;
-        }
         let meta = file.metadata().map_err(failed)?;
-        let size = size_of(&file).map_err(failed)?;
         let is_block = !meta.is_file();
         let mode = Mode::tuned();
+        let wanted = mode != Mode::Buffered;
+        let direct = wanted.then(|| Direct::open(&file, path, writable, is_block)).flatten();
+        if direct.is_none() && is_block && writable {
+            file = open_file(path, true, true).map_err(failed)?;
+        }
+        if writable {
+            // what the kernel still writes for a process that was killed keeps its descriptor, and so the lock
+            lock(direct.as_ref().map_or(&file, Direct::file), path)?;
+        }
+        let size = size_of(&file).map_err(failed)?;
         let device = FileDevice {
-            direct: (mode != Mode::Buffered).then(|| Direct::open(&file, path, writable)).flatten().map(Arc::new),
+            direct: direct.map(Arc::new),
             reads_cached: mode == Mode::Auto && !writable,
             size: AtomicU64::new(size),
             path: path.to_owned(),
@@ -108,13 +113,25 @@ impl FileDevice {
             kind: if is_block { block_kind(&file) } else { DeviceKind::FILE },
             identity: Identity::of(&meta),
             turn: Mutex::new(()),
-            file,
+            file: Arc::new(file),
         };
         if is_block {
             // another machine may have had the device since it was last looked at here
             let _kept = device.forget(0, size);
         }
         Ok(device)
+    }
+
+    /// The same device once more. Its lock is held until both are gone.
+    fn again(&self) -> io::Result<FileDevice> {
+        Ok(FileDevice {
+            file: self.file.clone(),
+            direct: self.direct.clone(),
+            size: AtomicU64::new(size_of(&self.file)?),
+            path: self.path.clone(),
+            turn: Mutex::new(()),
+            ..*self
+        })
     }
 
     /// The path that it was opened by.
@@ -171,7 +188,8 @@ fn create_file(path: &Path, size: u64) -> Result<File, Error> {
     Ok(file)
 }
 
-fn open_file(path: &Path, writable: bool) -> io::Result<File> {
+/// Opens a file; with `alone`, nobody else may have the block device, nor the system.
+fn open_file(path: &Path, writable: bool, alone: bool) -> io::Result<File> {
     let usable = |kind: std::fs::FileType| kind.is_file() || kind.is_block_device();
     let refuse = || io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device");
     let kind = std::fs::metadata(path)?.file_type();
@@ -181,7 +199,7 @@ fn open_file(path: &Path, writable: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     if cfg!(target_os = "linux") {
         // for a file without O_CREAT, O_EXCL means nothing
-        options.custom_flags(if writable && kind.is_block_device() { O_NONBLOCK | O_EXCL } else { O_NONBLOCK });
+        options.custom_flags(if alone && kind.is_block_device() { O_NONBLOCK | O_EXCL } else { O_NONBLOCK });
     }
     let file = options.read(true).write(writable).open(path)?;
     if usable(file.metadata()?.file_type()) { Ok(file) } else { Err(refuse()) }
@@ -321,19 +339,14 @@ impl Device for FileDevice {
     }
 
     fn reopen(&self) -> Result<Arc<dyn Device>, Error> {
-        let failed = |source| refusal(&self.path, source);
-        let (file, locks): (Arc<File>, bool) = match open_file(&self.path, self.writable) {
-            Ok(file) if self.kind.is_block => (file.into(), true),
-            Ok(file) => match Identity::of(&file.metadata().map_err(failed)?) == self.identity {
-                // its lock is held already
-                true => (self.file.clone(), false),
-                false => (file.into(), true),
-            },
-            // the system lets nobody have it twice: it is still this one
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && !self.is_gone() => (self.file.clone(), false),
-            Err(e) => return Err(failed(e)),
+        let again = || self.again().map_err(|source| refusal(&self.path, source));
+        let access = if self.writable { Access::Write } else { Access::Read };
+        let opened = match Self::open(&self.path, access) {
+            // it is this one that has it
+            Err(Error::Busy { .. }) if !self.is_gone() => again()?,
+            opened => opened?,
         };
-        Ok(Arc::new(FileDevice::of_file(&self.path, file, self.writable, locks)?))
+        Ok(Arc::new(opened))
     }
 
     fn is_writable(&self) -> bool {

@@ -175,6 +175,19 @@ fn what_others_write_through_the_cache_is_read_past_it() {
 }
 
 #[test]
+fn a_device_is_locked_until_the_kernel_has_written_what_it_was_told() {
+    let _tuned = tuned("uring");
+    let (_dir, path, device) = file(1 << 20);
+    // what is under way in a ring has nothing of the device but this
+    let Way::Ring(direct) = device.way(0, 4096) else { return eprintln!("skipped: no io_uring") };
+    let direct = direct.clone();
+    drop(device);
+    assert!(FileDevice::open_read_write(&path).is_err());
+    drop(direct);
+    FileDevice::open_read_write(&path).unwrap();
+}
+
+#[test]
 fn nothing_stays_in_the_page_cache() {
     let _tuned = tuned("auto");
     let (_dir, path, device) = file(16 << 20);
