@@ -23,7 +23,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let only = match names.as_slice() {
         [] => None,
         [name] if pool::check_pool_name(name).is_ok() => Some(name.as_str()),
-        [name] => return Err(usage(&format!("invalid pool name '{name}'"))),
+        [name] => return Err(usage(format!("invalid pool name '{name}'"))),
         _ => return Err(usage("too many arguments")),
     };
     let mut out = stdout();
@@ -96,7 +96,7 @@ fn print_list(out: &mut impl Write, list: &NvList, depth: usize) -> io::Result<(
                 }
                 writeln!(out, "{:depth$}(end {name})", "")?;
             }
-            value => out.write_all(shown(&name.to_string(), value).as_bytes())?,
+            value => out.write_all(shown(name, value).as_bytes())?,
         }
         writeln!(out)?;
     }
