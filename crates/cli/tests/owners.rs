@@ -73,6 +73,32 @@ fn new_files_lack_what_the_umask_takes_away() {
 }
 
 #[test]
+fn a_list_that_says_more_than_the_mode_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("device");
+    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    let s = Session::empty();
+    s.ok(&["zpool", "create", "-m", "none", "-O", "acltype=posix", "t", image.to_str().unwrap()]);
+    let mut archive = tar::Builder::new(Vec::new());
+    let list = b"user::rw-,user:7:---,group::---,mask::rw-,other::---\n";
+    archive.append_pax_extensions([("SCHILY.acl.access", list.as_slice())]).unwrap();
+    for name in ["listed", "plain"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(4);
+        header.set_mode(0o660);
+        header.set_uid(0);
+        header.set_gid(0);
+        archive.append_data(&mut header, name, &b"data"[..]).unwrap();
+    }
+    let run = s.feed(&["tar", "-xq", "t:/"], &archive.into_inner().unwrap());
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let told = s.ok(&["ls", "-l", "t:/"]);
+    let modes: Vec<&str> = told.lines().filter_map(|line| line.starts_with('-').then(|| &line[..12])).collect();
+    assert_eq!(modes, ["-rw-rw----+ ", "-rw-rw----  "], "{told}");
+    s.ok(&["zpool", "export", "t"]);
+}
+
+#[test]
 fn new_files_belong_to_who_runs_the_command() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);

@@ -1,8 +1,8 @@
 //! Pieces of output that the verbs share.
 
-use zpl::{Kind, Node, Time};
+use zpl::{FileFlags, Kind, Node, Time};
 
-/// `drwxr-xr-x`, with a `+` after it if there is an ACL that says more than the mode.
+/// `drwxr-xr-x`.
 pub(super) fn mode(node: &Node) -> String {
     let mode = node.attrs().mode;
     let mut out = String::with_capacity(11);
@@ -22,6 +22,13 @@ pub(super) fn mode(node: &Node) -> String {
         });
     }
     out
+}
+
+/// The mode as `ls` shows it: with a `+` after it if there is an ACL that says more.
+pub(super) fn mode_and_list(node: &Node) -> String {
+    let posix = || [node.posix_acl(), node.posix_default_acl()].iter().any(|acl| matches!(acl, Ok(Some(_))));
+    let more = !node.attrs().flags.has(FileFlags::ACL_TRIVIAL) || posix();
+    mode(node) + if more && node.kind() != Kind::Symlink { "+" } else { "" }
 }
 
 /// Local date and time; `full` with nanoseconds and zone.

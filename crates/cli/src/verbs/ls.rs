@@ -145,12 +145,13 @@ impl Ls {
         let links = width(&|n| n.attrs().links.to_string());
         let (uid, gid) = (width(&|n| n.attrs().uid().to_string()), width(&|n| n.attrs().gid().to_string()));
         let sizes = width(&size);
-        for (name, node) in nodes {
+        let modes: Vec<String> = nodes.iter().map(|(_, node)| format::mode_and_list(node)).collect();
+        let mode_width = modes.iter().map(String::len).max().unwrap_or(0);
+        for ((name, node), mode) in nodes.iter().zip(modes) {
             let attrs = node.attrs();
             write!(
                 self.out,
-                "{} {:>links$} {:>uid$} {:>gid$} {:>sizes$} {} {}",
-                format::mode(node),
+                "{mode:<mode_width$} {:>links$} {:>uid$} {:>gid$} {:>sizes$} {} {}",
                 attrs.links,
                 attrs.uid(),
                 attrs.gid(),
