@@ -335,10 +335,10 @@ fn import_writable(
     };
     let cannot = |why: String| failed(format!("{doing}: {why}"));
     let lost = !seen.load_info().skipped.is_empty();
+    // what is lost is told by the devices as they are now
+    let told = if lost { exclaim(candidate, seen, options.dry_run) } else { String::new() };
     if options.dry_run {
-        if lost {
-            print!("{}", exclaim(candidate, seen, true));
-        }
+        print!("{told}");
         return Ok(0);
     }
     let locked = import.lock().map_err(|e| match e {
@@ -346,9 +346,7 @@ fn import_writable(
         other => cannot(other.to_string()),
     })?;
     let spa = import.write(&locked).map_err(|e| cannot(writable::why(&e)))?;
-    if lost {
-        print!("{}", exclaim(candidate, seen, false));
-    }
+    print!("{told}");
     writable::catch_up(&spa);
     let (mut record, remembered) = import.remember(&spa).map_err(|e| cannot(e.to_string()))?;
     let view = spa.view().map_err(|e| cannot(e.to_string()))?;
