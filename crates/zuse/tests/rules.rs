@@ -131,6 +131,7 @@ fn keys_are_loaded_changed_and_forgotten() {
     let path = dir.path().join("a").display().to_string();
     let (old, new) = (Key::raw(&[7; 32]), Key::hex(&"0f".repeat(32)).unwrap());
     let pool = Pool::create_new("t", &[&path], SIZE).unwrap();
+    assert_eq!(errno(Pool::open_writable(&[&path], None)), Errno::EBUSY, "it is open already");
     pool.create_encrypted("t/e", &[], &old).unwrap();
     pool.create_encrypted_volume("t/e/v", 1 << 20, &[], &new).unwrap();
     pool.files("t/e").unwrap().write(b"f", b"secret").unwrap();
