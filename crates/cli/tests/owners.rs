@@ -93,7 +93,7 @@ fn a_list_that_says_more_than_the_mode_is_marked() {
     let run = s.feed(&["tar", "-xq", "t:/"], &archive.into_inner().unwrap());
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     let told = s.ok(&["ls", "-l", "t:/"]);
-    let modes: Vec<&str> = told.lines().filter_map(|line| line.starts_with('-').then(|| &line[..12])).collect();
+    let modes: Vec<&str> = told.lines().filter(|line| line.starts_with('-')).map(|line| &line[..12]).collect();
     assert_eq!(modes, ["-rw-rw----+ ", "-rw-rw----  "], "{told}");
     s.ok(&["zpool", "export", "t"]);
 }
