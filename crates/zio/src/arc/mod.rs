@@ -10,7 +10,7 @@
 //! in part: they are dropped when they have been read. Blocks that no reader asks for are dropped oldest first, as the
 //! list is limited to a quarter of the cache.
 //!
-//! Sizes are bytes. The limit always holds, the book-keeping of live and ghost entries included; a block that would not
+//! Sizes are bytes. The limit always holds, and so does that of all caches of the process together (`budget`), the book-keeping of live and ghost entries included; a block that would not
 //! fit in its shard is not kept. Every operation is O(1) (an insertion evicts as many blocks as it must): entries live in
 //! a slab, lists are chained through it by index, and a hash table maps keys to indices. The cache is split in shards by
 //! the hash of the key, each with its own lock and its share of the limit, so that readers seldom contend.
@@ -20,6 +20,7 @@
 //! [`ArcCache::clear`]. The checksum is part of the key because a later pass of a sync may overwrite a block in place
 //! while a reader of the old contents has yet to insert them.
 
+mod budget;
 mod shard;
 mod slab;
 #[cfg(test)]
@@ -27,7 +28,10 @@ mod tests;
 
 use std::hash::{BuildHasher, RandomState};
 
+use std::sync::Arc;
+
 use base::Txg;
+use budget::Shards;
 use ondisk::{BlkPtr, Dva};
 use parking_lot::Mutex;
 use shard::Shard;
@@ -145,7 +149,7 @@ impl ArcStats {
 
 /// The cache of verified logical blocks.
 pub struct ArcCache {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Arc<Shards>,
     secret: (u64, u64),
 }
 
@@ -157,11 +161,16 @@ impl ArcCache {
         let shards = 1 << wanted.ilog2();
         let random = RandomState::new();
         let secret = (random.hash_one(0u8), random.hash_one(1u8));
-        ArcCache { shards: (0..shards).map(|_| Mutex::new(Shard::new(limit / shards, secret))).collect(), secret }
+        let list = (0..shards).map(|_| Mutex::new(Shard::new(limit / shards, secret))).collect();
+        ArcCache { shards: Shards::new(list, limit), secret }
     }
 
     fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
-        self.shards.get((hash >> 48) as usize & (self.shards.len() - 1))
+        self.shards.list.get((hash >> 48) as usize & (self.shards.list.len() - 1))
+    }
+
+    fn change<R>(&self, hash: u64, work: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        Some(self.shards.change(self.shard(hash)?, work))
     }
 
     /// The data of `key`, which becomes the most recently used.
@@ -183,55 +192,53 @@ impl ArcCache {
     #[must_use]
     pub fn use_up(&self, key: &ArcKey, last: bool) -> Option<Buf> {
         let hash = key.hash(self.secret);
-        self.shard(hash)?.lock().use_up(key, hash, last)
+        self.change(hash, |shard| shard.use_up(key, hash, last))?
     }
 
     /// The approximate number of bytes that may be staged.
     #[must_use]
     pub fn stage_room(&self) -> u64 {
-        let each = self.shards.first().map_or(0, |shard| shard.lock().stage_room());
-        each.saturating_mul(self.shards.len() as u64)
+        let each = self.shards.list.first().map_or(0, |shard| shard.lock().stage_room());
+        each.saturating_mul(self.shards.list.len() as u64)
     }
 
     /// Stages `data`, which is not to be cached, for its reader.
     pub fn stage(&self, key: &ArcKey, data: &Buf) {
         let hash = key.hash(self.secret);
-        if let Some(shard) = self.shard(hash) {
-            shard.lock().stage(key, hash, data);
-        }
+        budget::make_room(data.len() as u64 + OVERHEAD);
+        let _ = self.change(hash, |shard| shard.stage(key, hash, data));
     }
 
     /// Removes and returns the data of `key`: a caller that changes a block replaces it.
     #[must_use]
     pub fn take(&self, key: &ArcKey) -> Option<Buf> {
         let hash = key.hash(self.secret);
-        self.shard(hash)?.lock().take(key, hash)
+        self.change(hash, |shard| shard.take(key, hash))?
     }
 
     /// Keeps `data` under `key`. If it is there already (two readers missed at once) the older copy stays.
     pub fn insert(&self, key: &ArcKey, data: &Buf) {
         let hash = key.hash(self.secret);
-        if let Some(shard) = self.shard(hash) {
-            shard.lock().insert(key, hash, data);
-        }
+        budget::make_room(data.len() as u64 + OVERHEAD);
+        let _ = self.change(hash, |shard| shard.insert(key, hash, data));
     }
 
     /// Removes `key`; returns whether its data was cached.
     pub fn remove(&self, key: &ArcKey) -> bool {
         let hash = key.hash(self.secret);
-        self.shard(hash).is_some_and(|shard| shard.lock().remove(key, hash))
+        self.change(hash, |shard| shard.remove(key, hash)).unwrap_or(false)
     }
 
     /// Removes everything but the counters.
     pub fn clear(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().clear());
+        self.shards.list.iter().for_each(|shard| self.shards.change(shard, Shard::clear));
     }
 
     /// Counters and sizes of all shards together.
     #[must_use]
     pub fn stats(&self) -> ArcStats {
         let mut sum = ArcStats::default();
-        for shard in &self.shards {
+        for shard in &self.shards.list {
             shard.lock().add_stats(&mut sum);
         }
         sum

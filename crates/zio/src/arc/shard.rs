@@ -151,7 +151,7 @@ impl Shard {
     }
 
     /// Bytes in use, book-keeping included.
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         let entries = self.table.len() as u64;
         let data = [State::Mru, State::Mfu, State::Uncached].map(|state| self.slab.bytes(state));
         data.iter().sum::<u64>() + entries * OVERHEAD
@@ -160,24 +160,32 @@ impl Shard {
     /// Evicts until `size` more bytes fit, for a block that comes from `from`.
     fn make_room(&mut self, size: u64, from: State) {
         let need = size + OVERHEAD;
-        while self.size() + need > self.limit {
-            let mru = self.slab.bytes(State::Mru);
-            let over = mru > self.p || (mru == self.p && from == State::MfuGhost);
-            let order = if over { [State::Mru, State::Mfu] } else { [State::Mfu, State::Mru] };
-            match order.into_iter().find_map(|state| Some((state, self.slab.oldest(state)?))) {
-                Some((State::Mru, index)) => self.slab.put(index, State::MruGhost),
-                Some((_, index)) => self.slab.put(index, State::MfuGhost),
-                None => {
-                    // only ghosts and staged blocks are left
-                    if !self.drop_ghost() && !self.drop_oldest(State::Uncached) {
-                        return;
-                    }
-                    continue;
-                }
-            }
-            self.stats.deleted += 1;
-            self.trim_ghosts();
+        while self.size() + need > self.limit && self.evict_one(from) {}
+    }
+
+    /// Evicts until `bytes` bytes are free, for another shard. Returns whether there was anything to evict.
+    pub(super) fn evict(&mut self, bytes: u64) -> bool {
+        let (before, mut any) = (self.size(), false);
+        while before - self.size().min(before) < bytes && self.evict_one(State::Mru) {
+            any = true;
         }
+        any
+    }
+
+    /// Evicts one block, for a block that comes from `from`. Returns `false` if nothing is left.
+    fn evict_one(&mut self, from: State) -> bool {
+        let mru = self.slab.bytes(State::Mru);
+        let over = mru > self.p || (mru == self.p && from == State::MfuGhost);
+        let order = if over { [State::Mru, State::Mfu] } else { [State::Mfu, State::Mru] };
+        match order.into_iter().find_map(|state| Some((state, self.slab.oldest(state)?))) {
+            Some((State::Mru, index)) => self.slab.put(index, State::MruGhost),
+            Some((_, index)) => self.slab.put(index, State::MfuGhost),
+            // only ghosts and staged blocks are left
+            None => return self.drop_ghost() || self.drop_oldest(State::Uncached),
+        }
+        self.stats.deleted += 1;
+        self.trim_ghosts();
+        true
     }
 
     /// Limits the ghosts to a useful number: each list with its ghosts stands for at most the limit.

@@ -171,7 +171,7 @@ fn a_peek_leaves_no_trace_in_the_order() {
 fn many_threads_stay_within_the_limit() {
     let limit = 256 << 20;
     let arc = ArcCache::new(limit);
-    assert_eq!(arc.shards.len(), 4);
+    assert_eq!(arc.shards.list.len(), 4);
     std::thread::scope(|scope| {
         for t in 0..4u64 {
             let arc = &arc;

@@ -1,0 +1,89 @@
+//! The memory of all caches of the process: together they take no more than [`ZFS_ARC_MAX`](tunable::ZFS_ARC_MAX), however many pools are open.
+//!
+//! Each cache has its own lists and its own limit. Where the limits exceed the budget and it is used up, the cache that has most makes room: so
+//! caches in use share it evenly, and one that is used alone gets nearly all of it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::tunable;
+use parking_lot::{Mutex, RwLock};
+
+use super::shard::Shard;
+
+/// Bytes in use by all caches.
+static USED: AtomicU64 = AtomicU64::new(0);
+/// The sum of the limits of all caches.
+static LIMITS: AtomicU64 = AtomicU64::new(0);
+static CACHES: RwLock<Vec<Weak<Shards>>> = RwLock::new(Vec::new());
+
+/// The shards of a cache, known to the budget.
+pub(super) struct Shards {
+    pub(super) list: Box<[Mutex<Shard>]>,
+    limit: u64,
+    used: AtomicU64,
+    /// The shard that makes room next.
+    hand: AtomicUsize,
+}
+
+impl Shards {
+    pub(super) fn new(list: Box<[Mutex<Shard>]>, limit: u64) -> Arc<Shards> {
+        let shards = Arc::new(Shards { list, limit, used: AtomicU64::new(0), hand: AtomicUsize::new(0) });
+        LIMITS.fetch_add(limit, Ordering::Relaxed);
+        CACHES.write().push(Arc::downgrade(&shards));
+        shards
+    }
+
+    /// Changes a shard; what it takes more or less is noted.
+    pub(super) fn change<R>(&self, shard: &Mutex<Shard>, work: impl FnOnce(&mut Shard) -> R) -> R {
+        let mut shard = shard.lock();
+        let before = shard.size();
+        let result = work(&mut shard);
+        let after = shard.size();
+        for used in [&self.used, &USED] {
+            if after >= before {
+                used.fetch_add(after - before, Ordering::Relaxed);
+            } else {
+                used.fetch_sub(before - after, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+
+    /// Evicts about `bytes` bytes. Returns whether there was anything to evict.
+    fn evict(&self, bytes: u64) -> bool {
+        (0..self.list.len()).any(|_| {
+            let at = self.hand.fetch_add(1, Ordering::Relaxed).checked_rem(self.list.len()).unwrap_or(0);
+            self.list.get(at).is_some_and(|shard| self.change(shard, |shard| shard.evict(bytes)))
+        })
+    }
+}
+
+impl Drop for Shards {
+    fn drop(&mut self) {
+        USED.fetch_sub(*self.used.get_mut(), Ordering::Relaxed);
+        LIMITS.fetch_sub(self.limit, Ordering::Relaxed);
+        CACHES.write().retain(|cache| cache.strong_count() > 0);
+    }
+}
+
+/// Makes the caches give up what they must so that `bytes` more fit. No shard is locked.
+pub(super) fn make_room(bytes: u64) {
+    let max = tunable::ZFS_ARC_MAX.get();
+    let over = || (USED.load(Ordering::Relaxed) + bytes).saturating_sub(max);
+    if LIMITS.load(Ordering::Relaxed) <= max || over() == 0 {
+        return;
+    }
+    let mut caches: Vec<Arc<Shards>> = CACHES.read().iter().filter_map(Weak::upgrade).collect();
+    loop {
+        let most = caches.iter().enumerate().max_by_key(|(_, cache)| cache.used.load(Ordering::Relaxed));
+        match (over(), most.map(|(n, _)| n)) {
+            (0, _) | (_, None) => return,
+            (bytes, Some(n)) => {
+                if !caches.get(n).is_some_and(|cache| cache.evict(bytes)) {
+                    caches.swap_remove(n);
+                }
+            }
+        }
+    }
+}
