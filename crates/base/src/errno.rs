@@ -32,6 +32,8 @@ table! {
     ENXIO = 6;
     /// A list or a value is too long.
     E2BIG = 7;
+    /// The file is not open.
+    EBADF = 9;
     /// Not now: try again.
     EAGAIN = 11;
     /// Out of memory.

@@ -19,7 +19,15 @@ use crate::pools::{self, here};
 
 /// The user whom requests to a pool come from, and new files belong to.
 pub(crate) fn caller() -> Caller {
-    Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    use rustix::process::{getegid, geteuid, getgroups, getuid};
+    Caller {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect(),
+        real_uid: getuid().as_raw(),
+        process: std::process::id(),
+        ..Caller::default()
+    }
 }
 
 /// The permissions that new files of this process lack.
@@ -96,7 +104,7 @@ pub(crate) fn leave(record: &Imported, doing: &str, ioc: Ioc) -> Result<(), Fail
 
 /// Writes the command line into the pool's history.
 pub(crate) fn log(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    spa.log_history(&command_line())
+    spa.log_history(rustix::process::getuid().as_raw(), &command_line())
 }
 
 /// The command line as the history has it: the tool, its verb, its arguments (OpenZFS: `zfs_save_arguments`).

@@ -1,7 +1,8 @@
 //! Requests to a pool.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::Endian;
@@ -9,40 +10,53 @@ use nvlist::{Encoding, NvList};
 use pool::Spa;
 
 use crate::decode::require_str;
-use crate::{Error, Failed, Ioc, ReadOnlyControl};
+use crate::devices::{Devices, Plain};
+use crate::events::{self, Cursor, Next};
+use crate::{Caller, Error, Failed, Ioc, ReadOnlyControl};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
 
-/// The user who asks; new file systems belong to that user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Caller {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-}
-
-/// The receiver of requests to one pool.
-#[derive(Clone, Debug)]
+/// The requests of one caller to one pool. A clone has the same place among the events.
+#[derive(Clone)]
 pub struct Control {
     pub(crate) spa: Arc<Spa>,
     pub(crate) caller: Caller,
+    pub(crate) devices: Arc<dyn Devices>,
+    cursor: Arc<Mutex<Cursor>>,
     /// Whether a request has changed something.
     changed: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("spa", &self.spa).field("caller", &self.caller).finish_non_exhaustive()
+    }
 }
 
 impl Control {
     /// Takes requests to `spa`, from `caller`.
     #[must_use]
     pub fn new(spa: Arc<Spa>, caller: Caller) -> Control {
-        Control { spa, caller, changed: Arc::default() }
+        Control { spa, caller, devices: Arc::new(Plain), cursor: Arc::default(), changed: Arc::default() }
+    }
+
+    /// The same with devices opened by `devices`, where requests name some.
+    #[must_use]
+    pub fn on(self, devices: Arc<dyn Devices>) -> Control {
+        Control { devices, ..self }
     }
 
     /// The pool.
     #[must_use]
     pub fn spa(&self) -> &Arc<Spa> {
         &self.spa
+    }
+
+    /// The caller.
+    #[must_use]
+    pub fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Whether a request has changed something: only then the command has a place in the pool's history (OpenZFS: `zfs_allow_log_key`).
@@ -65,7 +79,7 @@ impl Control {
         self.changed.fetch_or(ioc.changes(), Ordering::Relaxed);
         if ioc.is_recorded() {
             let elapsed = self.spa.env().now().saturating_sub(began);
-            self.spa.log_request(record(ioc, input, &out, elapsed))?;
+            self.spa.log_request(self.caller.real_uid, record(ioc, input, &out, elapsed))?;
         }
         Ok(out)
     }
@@ -77,7 +91,7 @@ impl Control {
 
     fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         match ioc {
-            Ioc::LogHistory => self.done(self.spa.log_history(require_str(input, "message")?)),
+            Ioc::LogHistory => self.log_history(require_str(input, "message")?),
             Ioc::PoolSync => self.done(self.spa.sync()),
             Ioc::PoolCheckpoint => self.done(self.spa.checkpoint()),
             Ioc::PoolDiscardCheckpoint => self.done(self.spa.discard_checkpoint()),
@@ -90,7 +104,7 @@ impl Control {
             Ioc::VdevSetProps => self.vdev_set_props(input),
             Ioc::Create => self.create(name, input),
             Ioc::Clone => self.clone_from(name, input),
-            Ioc::Destroy => self.done(self.spa.destroy_head(name)),
+            Ioc::Destroy => self.destroy(name),
             Ioc::Snapshot => self.snapshot(input),
             Ioc::DestroySnaps => self.destroy_snaps(input),
             Ioc::Bookmark => self.bookmark(input),
@@ -108,7 +122,17 @@ impl Control {
             Ioc::WaitFs => self.wait_fs(name, input),
             Ioc::PoolScrub => self.pool_scrub(input),
             Ioc::DdtPrune => self.ddt_prune(input),
+            Ioc::PoolCreate => Err(Error::Exists(name.to_owned()).into()),
+            Ioc::VdevAdd => self.vdev_add(input),
+            Ioc::VdevRemove => self.vdev_remove(input),
+            Ioc::VdevAttach | Ioc::VdevDetach => Err(Error::NotSupported(ioc.name().to_owned()).into()),
+            Ioc::RecvNew => self.receive(input),
+            Ioc::EventsNext => self.events_next(input),
+            Ioc::EventsClear => self.events_clear(),
+            Ioc::EventsSeek => self.events_seek(input),
             Ioc::SpaceSnaps
+            | Ioc::SendNew
+            | Ioc::PoolGetHistory
             | Ioc::PoolStats
             | Ioc::PoolGetProps
             | Ioc::VdevGetProps
@@ -119,7 +143,39 @@ impl Control {
             | Ioc::GetHolds
             | Ioc::GetBookmarks
             | Ioc::GetBookmarkProps
-            | Ioc::SendSpace => ReadOnlyControl::new(self.spa.view()?).answer(ioc, name, input),
+            | Ioc::SendSpace => ReadOnlyControl::new(self.spa.view()?).of(&self.caller).answer(ioc, name, input),
+        }
+    }
+
+    fn log_history(&self, message: &str) -> Result<NvList, Failed> {
+        self.done(self.spa.log_history(self.caller.real_uid, message))
+    }
+
+    fn cursor(&self) -> MutexGuard<'_, Cursor> {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn events_next(&self, input: &NvList) -> Result<NvList, Failed> {
+        let wait = Duration::from_millis(input.get_u64("wait_ms").unwrap_or(0));
+        let Some(Next { event, dropped }) = events::next(&mut self.cursor(), wait) else {
+            return Err(Error::NoEvent.into());
+        };
+        let mut out = NvList::new();
+        out.insert("event", event);
+        out.insert("dropped", dropped);
+        Ok(out)
+    }
+
+    fn events_clear(&self) -> Result<NvList, Failed> {
+        let mut out = NvList::new();
+        out.insert("cleared", pool::events::clear());
+        Ok(out)
+    }
+
+    fn events_seek(&self, input: &NvList) -> Result<NvList, Failed> {
+        match events::seek(&mut self.cursor(), input.get_u64("eid").unwrap_or(0)) {
+            true => Ok(NvList::new()),
+            false => Err(Error::NoEvent.into()),
         }
     }
 

@@ -7,6 +7,7 @@ use dmu::{Objset, Tx, Zap};
 use nvlist::NvList;
 use ondisk::ObjsetType;
 use pool::{Dataset, Init, Kind, NewDataset, ZplProps};
+use stream::recv;
 use zpl::MASTER_NODE_OBJ;
 use zpl::create::{FsProps, create_fs, create_volume};
 
@@ -22,6 +23,9 @@ const OST_ZVOL: i32 = 3;
 const VOLBLOCKSIZE: u64 = 16 << 10;
 /// The activity that a file system can be waited for: the queue of deleted files.
 const WAIT_DELETEQ: i32 = 0;
+/// The dataset below another that holds what is being received for it (OpenZFS: `recv_clone_name`).
+const RECEIVED: &str = "/%recv";
+
 impl Control {
     pub(crate) fn create(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         if name.contains(['@', '%', '#']) {
@@ -57,7 +61,16 @@ impl Control {
             Kind::Filesystem => parent.zpl_props()?,
             _ => return Err(Error::WrongParent(name.to_owned())),
         };
-        fill_fs(props, inherited.as_ref(), self.caller, self.spa.env().now())
+        fill_fs(props, inherited.as_ref(), &self.caller, self.spa.env().now())
+    }
+
+    /// Destroys a dataset; `FS/%recv` is what an interrupted receive left for `FS`.
+    pub(crate) fn destroy(&self, name: &str) -> Result<NvList, Failed> {
+        match name.strip_suffix(RECEIVED) {
+            Some(fs) => recv::discard(&self.spa, fs).map_err(Error::Receive)?,
+            None => self.spa.destroy_head(name)?,
+        }
+        Ok(NvList::new())
     }
 
     fn parent(&self, name: &str) -> Result<Dataset, Error> {
@@ -131,7 +144,7 @@ impl Control {
 pub(crate) fn fill_fs(
     props: &mut Props,
     above: Option<&ZplProps>,
-    caller: Caller,
+    caller: &Caller,
     now: Duration,
 ) -> Result<Init, Error> {
     let mut pick = |key: &str| {

@@ -22,6 +22,18 @@ pub enum Error {
     /// A stream cannot be made.
     #[error(transparent)]
     Send(stream::send::Error),
+    /// A device of a new vdev (EBUSY, EOVERFLOW, ENOENT and its like).
+    #[error(transparent)]
+    Device(#[from] vdev::Error),
+    /// The pool is there already (EEXIST).
+    #[error("pool '{0}' already exists")]
+    Exists(String),
+    /// The caller has no such file open (EBADF).
+    #[error("file {0} is not open")]
+    BadFile(i32),
+    /// There is no event, or no more (ENOENT).
+    #[error("no event")]
+    NoEvent,
     /// A key that the request does not have (`ZFS_ERR_IOC_ARG_UNAVAIL`).
     #[error("{ioc}: unknown argument '{key}'")]
     UnknownKey {
@@ -81,6 +93,10 @@ impl Error {
             Error::Zpl(e) => e.errno(),
             Error::Receive(e) => e.errno(),
             Error::Send(e) => e.errno(),
+            Error::Device(e) => device_errno(e),
+            Error::NoEvent => Errno::ENOENT,
+            Error::BadFile(_) => Errno::EBADF,
+            Error::Exists(_) => Errno::EEXIST,
             Error::ValueTooLong(_) => Errno::E2BIG,
             Error::OtherPool(_) => Errno::EXDEV,
             Error::NoDevice => Errno::ENODEV,
@@ -94,6 +110,17 @@ impl Error {
             Error::KeyType { .. } => Errno::ZFS_ERR_IOC_ARG_BADTYPE,
             Error::WrongParent(_) => Errno::ZFS_ERR_WRONG_PARENT,
         }
+    }
+}
+
+/// The errno of a device that cannot be in a pool.
+fn device_errno(e: &vdev::Error) -> Errno {
+    match e {
+        vdev::Error::Busy { .. } => Errno::EBUSY,
+        vdev::Error::BelowMinimum { .. } | vdev::Error::TooSmall { .. } => Errno::EOVERFLOW,
+        vdev::Error::Open { source, .. } => Errno::of_io(source, Errno::EIO),
+        vdev::Error::Config { .. } => Errno::EINVAL,
+        _ => Errno::EIO,
     }
 }
 
@@ -124,6 +151,12 @@ impl From<Error> for Failed {
 impl From<pool::Error> for Failed {
     fn from(e: pool::Error) -> Failed {
         Error::Pool(e).into()
+    }
+}
+
+impl From<vdev::Error> for Failed {
+    fn from(e: vdev::Error) -> Failed {
+        Error::Device(e).into()
     }
 }
 

@@ -31,6 +31,31 @@ pub enum Ioc {
     PoolCondense,
     /// Sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
     VdevSetProps,
+    /// Makes a pool of the vdevs in the tree `config` ([`NewVdevs`](crate::NewVdevs)), with `props`, among them `feature@NAME`, those of its root file
+    /// system in `root-props-nvl`, and `hidden_args` with its key. [`Control::create_pool`](crate::Control::create_pool) answers it.
+    PoolCreate,
+    /// Adds the vdevs in the tree `config`; `check_ashift` false takes sectors of another size than the pool's.
+    VdevAdd,
+    /// Removes the log, spare or cache `guid`.
+    VdevRemove,
+    /// Adds the device in `config` to the mirror or device `guid`, or replaces that. Not supported yet (ENOTSUP).
+    VdevAttach,
+    /// Takes the device `guid` out of its mirror. Not supported yet (ENOTSUP).
+    VdevDetach,
+    /// Returns the pool's history, `history record` oldest first.
+    PoolGetHistory,
+    /// Sends a snapshot or head to the file `fd` of the caller: all of it, or what is newer than `fromsnap`, a snapshot or bookmark; as
+    /// `largeblockok`, `embedok`, `compressok` and `rawok` allow, from `resume_object` and `resume_offset` on.
+    SendNew,
+    /// Receives a stream into the snapshot `snapname`: `begin_record` is its first record, and the rest is read from the file `input_fd` of the
+    /// caller. `props` came with it, `localprops` are said by the user; one without a value is inherited.
+    RecvNew,
+    /// Returns the next event of this process's pools: `event`, and in `dropped` how many were lost before it. Waits `wait_ms` for one.
+    EventsNext,
+    /// Forgets all events, and answers how many were `cleared`.
+    EventsClear,
+    /// Goes to the event `eid`; 0 is the oldest, and the largest number the end.
+    EventsSeek,
     /// Returns the pool's configuration.
     PoolStats,
     /// Returns all properties of the pool, and those of `get_props_names` that are not among all, each with `value` and `source`.
@@ -143,6 +168,36 @@ const SEND_SPACE: &[Key] = &[
     may("bytes", DataType::Uint64),
 ];
 
+/// Those of [`Ioc::SendNew`].
+const SEND_NEW: &[Key] = &[
+    must("fd", DataType::Int32),
+    may("fromsnap", DataType::String),
+    may("largeblockok", DataType::Boolean),
+    may("embedok", DataType::Boolean),
+    may("compressok", DataType::Boolean),
+    may("rawok", DataType::Boolean),
+    may("savedok", DataType::Boolean),
+    may("resume_object", DataType::Uint64),
+    may("resume_offset", DataType::Uint64),
+    may("redactbook", DataType::String),
+];
+
+/// Those of [`Ioc::RecvNew`].
+const RECV_NEW: &[Key] = &[
+    must("snapname", DataType::String),
+    may("props", DataType::NvList),
+    may("localprops", DataType::NvList),
+    may("origin", DataType::String),
+    must("begin_record", DataType::ByteArray),
+    must("input_fd", DataType::Int32),
+    may("force", DataType::Boolean),
+    may("heal", DataType::Boolean),
+    may("resumable", DataType::Boolean),
+    may("cleanup_fd", DataType::Int32),
+    may("action_handle", DataType::Uint64),
+    may("hidden_args", DataType::NvList),
+];
+
 impl Ioc {
     /// The name by which it is known in a pool's history.
     #[must_use]
@@ -159,6 +214,17 @@ impl Ioc {
             Ioc::PoolDestroy => "pool_destroy",
             Ioc::PoolCondense => "condense",
             Ioc::VdevSetProps => "zpool_vdev_set_props",
+            Ioc::PoolCreate => "pool_create",
+            Ioc::VdevAdd => "vdev_add",
+            Ioc::VdevRemove => "vdev_remove",
+            Ioc::VdevAttach => "vdev_attach",
+            Ioc::VdevDetach => "vdev_detach",
+            Ioc::PoolGetHistory => "pool_get_history",
+            Ioc::SendNew => "send",
+            Ioc::RecvNew => "receive",
+            Ioc::EventsNext => "events_next",
+            Ioc::EventsClear => "events_clear",
+            Ioc::EventsSeek => "events_seek",
             Ioc::PoolStats => "pool_stats",
             Ioc::PoolGetProps => "get_props",
             Ioc::VdevGetProps => "zpool_vdev_get_props",
@@ -199,6 +265,8 @@ impl Ioc {
         matches!(
             self,
             Ioc::SpaceSnaps
+                | Ioc::PoolGetHistory
+                | Ioc::SendNew
                 | Ioc::PoolStats
                 | Ioc::PoolGetProps
                 | Ioc::VdevGetProps
@@ -216,7 +284,17 @@ impl Ioc {
     /// Whether it changes something that belongs into the pool's history.
     pub(crate) const fn changes(self) -> bool {
         !self.looks()
-            && !matches!(self, Ioc::LogHistory | Ioc::PoolSync | Ioc::PoolCondense | Ioc::VdevSetProps | Ioc::WaitFs)
+            && !matches!(
+                self,
+                Ioc::LogHistory
+                    | Ioc::PoolSync
+                    | Ioc::PoolCondense
+                    | Ioc::VdevSetProps
+                    | Ioc::WaitFs
+                    | Ioc::EventsNext
+                    | Ioc::EventsClear
+                    | Ioc::EventsSeek
+            )
     }
 
     /// Whether the history tells what was asked and answered: OpenZFS's older requests are no lists, and leave no such record.
@@ -228,6 +306,11 @@ impl Ioc {
                 | Ioc::Clear
                 | Ioc::PoolExport
                 | Ioc::PoolDestroy
+                | Ioc::PoolCreate
+                | Ioc::VdevAdd
+                | Ioc::VdevRemove
+                | Ioc::VdevAttach
+                | Ioc::VdevDetach
                 | Ioc::Destroy
                 | Ioc::Promote
                 | Ioc::Rename
@@ -240,6 +323,17 @@ impl Ioc {
     fn keys(self) -> Keys {
         use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64};
         Keys::Named(match self {
+            Ioc::PoolCreate => const { &[must("config", NvList), may("props", NvList)] },
+            Ioc::VdevAdd => const { &[must("config", NvList), may("check_ashift", BooleanValue)] },
+            Ioc::VdevRemove | Ioc::VdevDetach => const { &[must("guid", Uint64)] },
+            Ioc::VdevAttach => {
+                const { &[must("guid", Uint64), must("config", NvList), may("replacing", Boolean), may("rebuild", Boolean)] }
+            }
+            Ioc::SendNew => SEND_NEW,
+            Ioc::RecvNew => RECV_NEW,
+            Ioc::PoolGetHistory | Ioc::EventsClear => &[],
+            Ioc::EventsNext => const { &[may("wait_ms", Uint64)] },
+            Ioc::EventsSeek => const { &[must("eid", Uint64)] },
             Ioc::LogHistory => const { &[must("message", String)] },
             Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],

@@ -4,23 +4,30 @@
 //! A [`Control`] answers requests ([`Ioc`]) about an open pool; a [`ReadOnlyControl`] those that change nothing, about a state that was opened for reading. Names, keys and types are those of OpenZFS's ioctls and of `libzfs_core`, so
 //! that whoever knows those knows these: `snaps`, `props`, `holds`, `hidden_args` with `wkeydata`, lists from name to errno where several things failed.
 //!
+//! A [`Caller`] is who asks: the history names him, and requests name his open [`Files`] by number, from which streams are received and to which they are
+//! sent. Devices that requests name are opened by [`Devices`], which locks them as the program does it.
+//!
 //! # How a request goes
 //! Its list is held against the keys of the request, by name and type ([`Ioc`]); what is in it is decoded (`decode`); values of properties are
 //! held against what the pool can do ([`feature_of`]); then one method of [`pool::Spa`] does the work, all or none of it.
 //!
 //! # Absent
-//! Texts for users, files, terminals, and the question whether the caller may: that is the command's matter.
+//! Texts for users, terminals, and the question whether the caller may: that is the command's matter.
 //!
 //! OpenZFS: `zfs_ioctl.c`, `libzfs_core.c`.
 #![forbid(unsafe_code)]
 
+mod caller;
 mod control;
 mod create_pool;
 mod datasets;
 mod decode;
+mod devices;
 mod error;
+mod events;
 mod ioc;
 mod keys;
+mod new_vdevs;
 mod pools;
 mod props;
 mod quotas;
@@ -30,8 +37,11 @@ mod streams;
 mod upkeep;
 mod vdevs;
 
-pub use control::{Caller, Control};
+pub use caller::{Caller, Files, Source};
+pub use control::Control;
+pub use devices::{Devices, Opened, Plain};
 pub use error::{Error, Failed};
 pub use ioc::Ioc;
+pub use new_vdevs::NewVdevs;
 pub use props::feature_of;
 pub use read_only::ReadOnlyControl;

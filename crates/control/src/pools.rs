@@ -78,7 +78,7 @@ impl Control {
     /// The command comes into the history before nothing more can (OpenZFS: `zfs_log_history`).
     pub(crate) fn leave(&self, input: &NvList, end: fn(&Arc<Spa>) -> Result<(), PoolError>) -> Result<NvList, Failed> {
         if let Some(message) = input.get_str("message") {
-            self.spa.log_history(message)?;
+            self.spa.log_history(self.caller.real_uid, message)?;
         }
         self.done(end(&self.spa))
     }

@@ -1,15 +1,15 @@
 //! Requests that change nothing: they need no pool that is open for a change, and see one of its states.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use base::{Errno, Guid};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
 use pool::{Bookmark, Dataset, Error as PoolError, Kind, Pool, Source, Space, Value};
-use stream::send::{Base, ResumeAt, SendFlags, estimate, measure};
+use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 
 use crate::decode::require_str;
-use crate::{Error, Failed, Ioc};
+use crate::{Caller, Error, Failed, Files, Ioc};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -21,13 +21,20 @@ const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
 #[derive(Clone, Debug)]
 pub struct ReadOnlyControl {
     view: Arc<Pool>,
+    files: Files,
 }
 
 impl ReadOnlyControl {
     /// Takes requests about `view`.
     #[must_use]
     pub fn new(view: Arc<Pool>) -> ReadOnlyControl {
-        ReadOnlyControl { view }
+        ReadOnlyControl { view, files: Files::default() }
+    }
+
+    /// The same for a caller, to whose files streams can be sent.
+    #[must_use]
+    pub fn of(self, caller: &Caller) -> ReadOnlyControl {
+        ReadOnlyControl { files: caller.files.clone(), ..self }
     }
 
     /// Answers what is asked.
@@ -44,6 +51,8 @@ impl ReadOnlyControl {
         match ioc {
             Ioc::SpaceSnaps => self.space_snaps(name, input),
             Ioc::SendSpace => self.send_space(name, input),
+            Ioc::SendNew => self.send(name, input),
+            Ioc::PoolGetHistory => self.history(),
             Ioc::PoolPrefetch => self.pool_prefetch(input),
             Ioc::GetHolds => self.get_holds(name),
             Ioc::GetBookmarks => self.get_bookmarks(name, input),
@@ -91,18 +100,7 @@ impl ReadOnlyControl {
     /// OpenZFS looks at `from`, and not at `fromsnap`.
     fn send_space(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let to = self.view.dataset(name)?;
-        let offset = input.get_u64("resume_offset").unwrap_or(0);
-        let flags = SendFlags {
-            embed: input.contains("embedok"),
-            large_block: input.contains("largeblockok"),
-            compress: input.contains("compressok"),
-            raw: input.contains("rawok"),
-            resume: input.get_u64("resume_object").filter(|n| *n != 0).map(|object| ResumeAt { object, offset }),
-            saved: None,
-        };
-        if input.contains("redactbook") {
-            return Err(Error::NotSupported("redactbook".to_owned()).into());
-        }
+        let flags = flags_of(input)?;
         let sent = input.get_u64("bytes").unwrap_or(0);
         let fast = |written: Option<Space>| estimate(&to, written, &flags).map(|size| size.saturating_sub(sent));
         let space = match input.get_str("from") {
@@ -129,6 +127,38 @@ impl ReadOnlyControl {
         };
         let mut out = NvList::new();
         out.insert("space", space.map_err(Error::Send)?);
+        Ok(out)
+    }
+
+    fn send(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let mut flags = flags_of(input)?;
+        let number = input.get_i32("fd").unwrap_or(-1);
+        let (output, progress) = self.files.out(number).ok_or(Error::BadFile(number))?;
+        let to = self.view.dataset(name)?;
+        if input.contains("savedok") {
+            flags.saved = Some(saved(&to)?);
+        }
+        let base = match input.get_str("fromsnap") {
+            None => None,
+            Some(from) => {
+                self.check_pool(from)?;
+                Some(match (from.contains('#'), from.contains('@')) {
+                    (true, _) => Base::of_bookmark(&self.view.bookmark(from)?, &to).map_err(Error::Send)?,
+                    (false, true) => Base::of_snapshot(&self.view.dataset(from)?, &to).map_err(Error::Send)?,
+                    _ => return Err(Error::Invalid(format!("'{from}' is neither snapshot nor bookmark")).into()),
+                })
+            }
+        };
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = stream::send::send(&to, base.as_ref(), &flags, &mut **output, &progress);
+        sent.map_err(Error::Send)?;
+        Ok(NvList::new())
+    }
+
+    fn history(&self) -> Result<NvList, Failed> {
+        let mut out = NvList::new();
+        let records: Vec<NvList> = self.view.history()?.into_iter().map(|record| record.list).collect();
+        out.insert("history record", records);
         Ok(out)
     }
 
@@ -245,6 +275,31 @@ impl ReadOnlyControl {
             e => e.into(),
         })
     }
+}
+
+/// The stream that `to` was received from in part (OpenZFS: `dmu_send` with `savedok`).
+fn saved(to: &Dataset) -> Result<Saved, Error> {
+    let state = to.resume_state()?;
+    let saved = state.as_ref().and_then(|state| {
+        Some(Saved { guid: Guid(state.get_u64("toguid")?), name: state.get_str("toname")?.to_owned() })
+    });
+    saved.ok_or_else(|| Error::Invalid(format!("'{}' is no part of a stream", to.name())))
+}
+
+/// The form of a stream, as a request allows it.
+fn flags_of(input: &NvList) -> Result<SendFlags, Error> {
+    if input.contains("redactbook") {
+        return Err(Error::NotSupported("redactbook".to_owned()));
+    }
+    let offset = input.get_u64("resume_offset").unwrap_or(0);
+    Ok(SendFlags {
+        embed: input.contains("embedok"),
+        large_block: input.contains("largeblockok"),
+        compress: input.contains("compressok"),
+        raw: input.contains("rawok"),
+        resume: input.get_u64("resume_object").filter(|n| *n != 0).map(|object| ResumeAt { object, offset }),
+        saved: None,
+    })
 }
 
 /// What is wanted of a bookmark, all if nothing is said (OpenZFS: `dsl_bookmark_fetch_props`).

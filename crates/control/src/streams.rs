@@ -1,35 +1,26 @@
 //! Streams received (OpenZFS: `zfs_ioc_recv_new`).
 
-use std::io::Read;
+use std::sync::PoisonError;
 
 use nvlist::{NvList, Value as Nv};
-use ondisk::send::Begin;
 use pool::{PropSource, Value};
-use stream::Reader;
-use stream::recv::{self, Progress, Received, RecvArgs};
+use stream::recv::{self, Received, RecvArgs};
 
+use crate::caller::Input;
 use crate::decode::{Props, require_str};
 use crate::keys::new_key;
 use crate::props::check_settable;
 use crate::{Control, Error, Failed};
 
 impl Control {
-    /// Receives the stream that `begin` and its `payload` open, the rest from `reader`. `input` is that of OpenZFS's request: `snapname`, and
-    /// optionally `origin`, `force`, `resumable`, `hidden_args`, `props` (they came with the stream), `localprops` (said by the user; one without a
-    /// value is inherited). Gives what was received, and the errno of each property that could not be set.
-    ///
-    /// # Errors
-    /// [`Failed`]: then the target is as it was, or, with `resumable`, can be resumed.
-    pub fn receive<R: Read + Send>(
-        &self,
-        input: &NvList,
-        reader: &mut Reader<R>,
-        begin: &Begin,
-        payload: &[u8],
-        progress: &Progress,
-    ) -> Result<(Received, NvList), Failed> {
+    /// Receives a stream. Answers with the bytes that were read, and the errno of each property that could not be set; a target that failed is as it
+    /// was, or, with `resumable`, can be resumed.
+    pub(crate) fn receive(&self, input: &NvList) -> Result<NvList, Failed> {
         let target = require_str(input, "snapname")?;
         self.check_pool(target)?;
+        if input.contains("heal") {
+            return Err(Error::NotSupported("heal".to_owned()).into());
+        }
         let fs = target.split('@').next().unwrap_or(target);
         let (mut local, inherit) = local_props(input.get_nvlist("localprops"))?;
         let (key, without_key) = new_key(&mut local, input.get_nvlist("hidden_args"))?;
@@ -41,41 +32,59 @@ impl Control {
             key,
             without_key,
         };
+        let number = input.get_i32("input_fd").unwrap_or(-1);
+        let from = self.caller.files.source(number).ok_or(Error::BadFile(number))?;
+        let record = input.get_byte_array("begin_record").unwrap_or_default();
+        let received = self.receive_from(&from, record, &args)?;
         let came = came_props(input.get_nvlist("props"));
-        let received = recv::receive(self.spa(), reader, begin, payload, &args, progress).map_err(Error::Receive)?;
-        self.note_change();
+        let mut out = NvList::new();
+        out.insert("read_bytes", received.bytes);
+        if received.ivset_diverged {
+            out.insert("ivset_diverged", ());
+        }
+        out.insert("errors", self.set_received(fs, came, local, inherit));
+        Ok(out)
+    }
+
+    fn receive_from(&self, from: &Input, record: &[u8], args: &RecvArgs) -> Result<Received, Error> {
+        let broken = |e: stream::Error| Error::Receive(e.into());
+        let mut source = from.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let (begin, payload) = match &from.begun {
+            Some(payload) => (stream::begin_record(record).map_err(broken)?, payload.clone()),
+            None => source.begin(record).map_err(broken)?,
+        };
+        recv::receive(&self.spa, &mut source, &begin, &payload, args, &from.progress).map_err(Error::Receive)
+    }
+
+    /// Sets what came with a stream and what the user said with it. The errno of each that could not be set.
+    fn set_received(
+        &self,
+        fs: &str,
+        came: Vec<(String, Result<Value, Error>)>,
+        local: Props,
+        inherit: Vec<String>,
+    ) -> NvList {
         let mut errors = NvList::new();
         let set = |errors: &mut NvList, name: &str, value: Value, source| {
             let one = [(name.to_owned(), value)];
-            let done = check_settable(self.spa(), &one).and_then(|()| Ok(self.spa().set_props(fs, &one, source)?));
+            let done = check_settable(&self.spa, &one).and_then(|()| Ok(self.spa.set_props(fs, &one, source)?));
             if let Err(e) = done {
-                errors.insert(name, e.errno());
+                errors.insert(name, e.errno().raw());
             }
         };
         for (name, value) in came {
             match value {
                 Ok(value) => set(&mut errors, &name, value, PropSource::Received),
-                Err(e) => errors.insert(&name, e.errno()),
+                Err(e) => errors.insert(&name, e.errno().raw()),
             }
         }
         local.values.into_iter().for_each(|(name, value)| set(&mut errors, &name, value, PropSource::Local));
         for name in inherit {
-            if let Err(e) = self.spa().inherit_prop(fs, &name, false) {
-                errors.insert(&name, e.errno());
+            if let Err(e) = self.spa.inherit_prop(fs, &name, false) {
+                errors.insert(&name, e.errno().raw());
             }
         }
-        Ok((received, errors))
-    }
-
-    /// Drops what an interrupted receive left for `fs`.
-    ///
-    /// # Errors
-    /// [`Failed`] with EINVAL if there is nothing of the kind.
-    pub fn discard_receive(&self, fs: &str) -> Result<(), Failed> {
-        self.check_pool(fs)?;
-        recv::discard(self.spa(), fs).map_err(Error::Receive)?;
-        self.note_change();
-        Ok(())
+        errors
     }
 }
 

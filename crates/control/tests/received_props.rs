@@ -4,14 +4,14 @@
 mod support;
 
 use std::io::Cursor;
+use std::sync::Arc;
 
 use base::Errno;
 use control::{Control, Ioc};
 use nvlist::{NvList, Value as Nv};
-use ondisk::send::{Begin, Record};
+use ondisk::send::RECORD_SIZE;
 use pool::Value;
-use stream::recv::Progress;
-use stream::{Reader, send};
+use stream::send;
 use support::pool;
 
 /// A stream of a new file system's first snapshot.
@@ -26,18 +26,23 @@ fn stream_of(control: &Control) -> Vec<u8> {
     out
 }
 
-fn begin_of(reader: &mut Reader<Cursor<Vec<u8>>>) -> (Begin, Vec<u8>) {
-    let entry = reader.next_record().unwrap().unwrap();
-    let Record::Begin(begin) = &entry.header.record else { panic!("no BEGIN") };
-    (begin.clone(), entry.payload.to_vec())
+/// A request to receive a stream, all of which but its first record is the caller's file 0.
+fn request(control: &Control, stream: &[u8]) -> NvList {
+    let (begin, rest) = stream.split_at(RECORD_SIZE);
+    let files = &control.caller().files;
+    files.input(0, Box::new(Cursor::new(rest.to_vec())), Arc::default());
+    let mut input = NvList::new();
+    input.insert("snapname", "t/to@s");
+    input.insert("begin_record", Nv::ByteArray(begin.to_vec()));
+    input.insert("input_fd", 0i32);
+    input
 }
 
 #[test]
 fn a_hostile_list_does_not_get_into_the_pool() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
-    let mut reader = Reader::new(Cursor::new(stream_of(&control)));
-    let (begin, payload) = begin_of(&mut reader);
+    let mut input = request(&control, &stream_of(&control));
     let long = "a:".to_owned() + &"x".repeat(254);
     let bad: [(&str, Nv, Errno); 13] = [
         ("compression", 9999u64.into(), Errno::EINVAL),
@@ -60,10 +65,9 @@ fn a_hostile_list_does_not_get_into_the_pool() {
     }
     props.insert("atime", 0u64);
     props.insert("a:b", "c");
-    let mut input = NvList::new();
-    input.insert("snapname", "t/to@s");
     input.insert("props", props);
-    let (_, errors) = control.receive(&input, &mut reader, &begin, &payload, &Progress::default()).unwrap();
+    let out = control.call(Ioc::RecvNew, "t/to", &input).unwrap();
+    let errors = out.get_nvlist("errors").unwrap();
     for (name, value, errno) in &bad {
         let told = errors.get_i32(name).map(Errno::from_raw);
         assert!(
@@ -91,13 +95,11 @@ fn a_hostile_list_does_not_get_into_the_pool() {
 fn what_the_user_says_is_checked_first() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
-    let mut reader = Reader::new(Cursor::new(stream_of(&control)));
-    let (begin, payload) = begin_of(&mut reader);
-    let (mut local, mut input) = (NvList::new(), NvList::new());
+    let mut input = request(&control, &stream_of(&control));
+    let mut local = NvList::new();
     local.insert("encryption", "aes-256-gcm");
-    input.insert("snapname", "t/to@s");
     input.insert("localprops", local);
-    let failed = control.receive(&input, &mut reader, &begin, &payload, &Progress::default()).unwrap_err();
+    let failed = control.call(Ioc::RecvNew, "t/to", &input).unwrap_err();
     assert_eq!(failed.errno, Errno::EINVAL);
     assert!(control.spa().view().unwrap().dataset("t/to").is_err());
     control.spa().export().unwrap();

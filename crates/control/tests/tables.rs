@@ -18,7 +18,7 @@ type Key = (&'static str, DataType, bool);
 
 /// The requests that OpenZFS registers with a list of keys: its name in the history, what the call is about, and the keys.
 const LISTS: &[(Ioc, &str, &str, &[Key])] = {
-    use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64};
+    use DataType::{Boolean, BooleanValue, ByteArray, Int32, NvList, String, StringArray, Uint64};
     &[
         (Ioc::Snapshot, "snapshot", "t", &[("snaps", NvList, false), ("props", NvList, true)]),
         (Ioc::LogHistory, "log_history", "t", &[("message", String, false)]),
@@ -98,11 +98,77 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
             ],
         ),
         (
+            Ioc::SendNew,
+            "send",
+            "t@none",
+            &[
+                ("fd", Int32, false),
+                ("fromsnap", String, true),
+                ("largeblockok", Boolean, true),
+                ("embedok", Boolean, true),
+                ("compressok", Boolean, true),
+                ("rawok", Boolean, true),
+                ("savedok", Boolean, true),
+                ("resume_object", Uint64, true),
+                ("resume_offset", Uint64, true),
+                ("redactbook", String, true),
+            ],
+        ),
+        (
+            Ioc::RecvNew,
+            "receive",
+            "t/none",
+            &[
+                ("snapname", String, false),
+                ("props", NvList, true),
+                ("localprops", NvList, true),
+                ("origin", String, true),
+                ("begin_record", ByteArray, false),
+                ("input_fd", Int32, false),
+                ("force", Boolean, true),
+                ("heal", Boolean, true),
+                ("resumable", Boolean, true),
+                ("cleanup_fd", Int32, true),
+                ("action_handle", Uint64, true),
+                ("hidden_args", NvList, true),
+            ],
+        ),
+        (
             Ioc::DdtPrune,
             "zpool_ddt_prune",
             "t",
             &[("ddt_prune_unit", Int32, false), ("ddt_prune_amount", Uint64, false)],
         ),
+    ]
+};
+
+/// The requests that OpenZFS takes as a structure (`zfs_cmd_t`), with the names that `libzfs` and this crate have for its fields.
+const OLDER: &[(Ioc, &str, &str, &[Key])] = {
+    use DataType::{Boolean, BooleanValue, NvList, Uint64};
+    &[
+        (Ioc::PoolCreate, "pool_create", "t", &[("config", NvList, false), ("props", NvList, true)]),
+        (Ioc::VdevAdd, "vdev_add", "t", &[("config", NvList, false), ("check_ashift", BooleanValue, true)]),
+        (Ioc::VdevRemove, "vdev_remove", "t", &[("guid", Uint64, false)]),
+        (
+            Ioc::VdevAttach,
+            "vdev_attach",
+            "t",
+            &[("guid", Uint64, false), ("config", NvList, false), ("replacing", Boolean, true), ("rebuild", Boolean, true)],
+        ),
+        (Ioc::VdevDetach, "vdev_detach", "t", &[("guid", Uint64, false)]),
+        (Ioc::PoolGetHistory, "pool_get_history", "t", &[]),
+        (Ioc::PoolStats, "pool_stats", "t", &[]),
+        (Ioc::ObjsetStats, "objset_stats", "t", &[]),
+        (Ioc::DatasetListNext, "dataset_list_next", "t", &[]),
+        (
+            Ioc::SnapshotListNext,
+            "snapshot_list_next",
+            "t",
+            &[("snap_iter_min_txg", Uint64, true), ("snap_iter_max_txg", Uint64, true)],
+        ),
+        (Ioc::EventsNext, "events_next", "t", &[("wait_ms", Uint64, true)]),
+        (Ioc::EventsClear, "events_clear", "t", &[]),
+        (Ioc::EventsSeek, "events_seek", "t", &[("eid", Uint64, false)]),
     ]
 };
 
@@ -121,6 +187,7 @@ fn value(kind: DataType) -> Value {
         DataType::Int32 => 77i32.into(),
         DataType::Uint64 => 77u64.into(),
         DataType::String => "t@none".into(),
+        DataType::ByteArray => Value::ByteArray(vec![7]),
         DataType::StringArray => Value::StringArray(vec!["t@none".into()]),
         _ => NvList::new().into(),
     }
@@ -175,6 +242,18 @@ fn each_request_takes_the_keys_that_openzfs_has_for_it() {
         let errno = ask(&with(&all, "optional", value(DataType::NvList)));
         assert!(!(UNAVAIL..=BADTYPE).contains(&errno), "{ioc:?}: {errno}");
         assert_eq!(ask(&with(&all, "optional", value(DataType::String))), UNAVAIL, "{ioc:?}");
+    }
+    for (ioc, known_as, name, keys) in OLDER {
+        let ask = |input: &NvList| errno(&control, *ioc, name, input);
+        assert_eq!(ioc.name(), *known_as);
+        let all = list(keys);
+        assert!(!(UNAVAIL..=BADTYPE).contains(&ask(&all)), "{ioc:?} with all: {}", ask(&all));
+        assert_eq!(ask(&with(&all, "unheard-of", value(DataType::String))), UNAVAIL, "{ioc:?}");
+        for (key, kind, optional) in *keys {
+            assert_eq!(ask(&with(&all, key, other(*kind))), BADTYPE, "{ioc:?} {key}");
+            let errno = ask(&without(&all, key));
+            assert!(if *optional { errno != REQUIRED } else { errno == REQUIRED }, "{ioc:?} {key}: {errno}");
+        }
     }
     for (ioc, known_as, thing, kind) in THINGS {
         let ask = |input: &NvList| errno(&control, *ioc, "t", input);

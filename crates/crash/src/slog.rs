@@ -7,12 +7,14 @@
 //! * Without the log device. If the pool had been promised to have none, nothing is lost. If it had been promised to have one, the import
 //!   must require `-m`, and may lose what only the log had. When the device comes back, the pool accepts it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use control::{Caller, Control};
+use control::{Caller, Control, Devices, Ioc, NewVdevs, Opened};
+use nvlist::NvList;
 use pool::Spa;
 use vdev::Device;
-use vdev::create::{VdevSpec, layout};
+use vdev::create::VdevSpec;
 
 use crate::compare::{Context, Result};
 use crate::fsynced::{Journal, Promised, Slog, Work, check_files, enter, import};
@@ -38,6 +40,17 @@ pub struct Setting {
     pub log: &'static str,
 }
 
+/// The devices of a recording, by their names.
+struct Recorded(Vec<Arc<dyn Device>>);
+
+impl Devices for Recorded {
+    fn open(&self, paths: &[PathBuf]) -> std::result::Result<Opened, vdev::Error> {
+        let named = |path: &PathBuf| self.0.iter().find(|device| *device.name() == *path.to_string_lossy());
+        let devices = paths.iter().filter_map(|path| Some((path.clone(), named(path)?.clone())));
+        Ok(Opened { devices: devices.collect(), meanwhile: Box::new(()) })
+    }
+}
+
 impl Setting {
     fn spec(&self) -> Result<VdevSpec> {
         let words: Vec<String> = self.log.split_whitespace().map(str::to_owned).collect();
@@ -49,10 +62,11 @@ impl Setting {
     }
 
     fn add(&self, spa: &Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<()> {
-        let find = |path: &str| devices.iter().find(|device| device.name() == path).cloned();
-        let options = spa.layout_options(Some(self.shape.ashift));
-        let new = layout(&self.spec()?, &find, options, spa.env()).context(|| "layout".to_string())?;
-        Control::new(spa.clone(), Caller::default()).add_vdevs(new, false).map_err(|e| format!("add: {}", e.error))
+        let new = NewVdevs { spec: self.spec()?, ashift: Some(self.shape.ashift), shared: Vec::new() };
+        let mut input = NvList::new();
+        input.insert("config", new.to_list());
+        let control = Control::new(spa.clone(), Caller::default()).on(Arc::new(Recorded(devices.to_vec())));
+        control.call(Ioc::VdevAdd, spa.name(), &input).map(drop).map_err(|e| format!("add: {}", e.error))
     }
 
     /// Adds the log device if there is none, else removes it.
@@ -60,7 +74,10 @@ impl Setting {
         let Some(guid) = spa.tree().tops().iter().find(|top| top.config().is_log).map(|top| top.guid()) else {
             return self.add(spa, devices);
         };
-        Control::new(spa.clone(), Caller::default()).remove_vdev(guid).map_err(|e| format!("remove: {}", e.error))
+        let mut input = NvList::new();
+        input.insert("guid", guid.0);
+        let control = Control::new(spa.clone(), Caller::default());
+        control.call(Ioc::VdevRemove, spa.name(), &input).map(drop).map_err(|e| format!("remove: {}", e.error))
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Guid, Txg};
-use pool::{OpenOptions, Pool, Spa};
+use control::Devices;
+use pool::{OpenOptions, Pool, Readers, Spa};
 use vdev::import::Candidate;
 use zio::ReadGuard;
 
-use crate::readers::Reading;
+use crate::readers::{OtherReaders, Reading};
 use crate::with_log::{self, Replayed};
 use crate::{Error, Imported, devices, iostats, keys, records, writing};
 
@@ -52,6 +54,12 @@ struct Reader {
     record: Imported,
     pool: Arc<Pool>,
     devices: HashMap<Guid, String>,
+}
+
+impl Devices for Site {
+    fn open(&self, paths: &[PathBuf]) -> Result<control::Opened, vdev::Error> {
+        self.lock_new(paths)
+    }
 }
 
 impl fmt::Debug for Site {
@@ -261,6 +269,14 @@ impl Site {
     /// Ends [`Site::show_changes`]: the process no longer changes this pool.
     pub fn hide_changes(&self, spa: &Arc<Spa>) {
         self.writing().retain(|one| one.guid() != spa.guid());
+    }
+
+    /// Locks devices that get new contents. Readers of the pools that they belonged to are overtaken until the result is dropped.
+    fn lock_new(&self, paths: &[PathBuf]) -> Result<control::Opened, vdev::Error> {
+        let devices = writing::lock_paths(paths, &*self.front)?;
+        let lost = vdev::import::scan_devices(devices.clone());
+        let meanwhile: Vec<_> = lost.iter().map(|lost| OtherReaders.overtake_all(lost.guid)).collect();
+        Ok(control::Opened { devices, meanwhile: Box::new(meanwhile) })
     }
 
     /// Locks the devices of a pool that was found, and gives it with these devices open for writing.

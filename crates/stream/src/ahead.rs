@@ -33,12 +33,29 @@ pub(crate) struct Ahead<R> {
     kept: usize,
     /// True if at least half of the previous piece was kept: then parts of this one are shared.
     shares: bool,
+    /// True if no more is read than is wanted.
+    exact: bool,
 }
 
 impl<R: Read> Ahead<R> {
     pub(crate) fn new(input: R) -> Self {
         let (piece, spare) = (Buf::zeros(0), VecDeque::new());
-        Ahead { input, piece, at: 0, end: 0, next: FIRST, spare, kept: 0, shares: true }
+        Ahead { input, piece, at: 0, end: 0, next: FIRST, spare, kept: 0, shares: true, exact: false }
+    }
+
+    /// From now on reads no more than is wanted.
+    pub(crate) fn read_exactly(&mut self) {
+        self.exact = true;
+    }
+
+    /// Puts bytes behind those that can be taken, as if they had been read.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.turn(self.len() + bytes.len());
+        let to = self.end..self.end + bytes.len();
+        if let Some(room) = self.piece.get_mut().and_then(|piece| piece.get_mut(to)) {
+            room.copy_from_slice(bytes);
+            self.end += bytes.len();
+        }
     }
 
     /// Number of bytes that can be taken without reading.
@@ -55,6 +72,8 @@ impl<R: Read> Ahead<R> {
                 self.turn(need);
             }
             let Some(room) = self.piece.get_mut().and_then(|piece| piece.get_mut(self.end..)) else { break };
+            let most = if self.exact { need - (self.end - self.at) } else { room.len() };
+            let Some(room) = room.get_mut(..most.min(room.len())) else { break };
             let full = room.len();
             match self.input.read(room) {
                 Ok(0) => break,

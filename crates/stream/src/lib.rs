@@ -33,4 +33,4 @@ pub mod token;
 pub use error::Error;
 pub use nvprint::print as print_nvlist;
 pub use ondisk::send::{Header, Record, RecordType};
-pub use reader::{Entry, Reader};
+pub use reader::{Entry, Reader, begin_record};

@@ -5,7 +5,7 @@ use std::io::Read;
 use base::{Endian, tunable};
 use codec::fletcher::Fletcher4;
 use ondisk::SPA_MAXBLOCKSIZE;
-use ondisk::send::{CHECKSUM_OFFSET, DMU_BACKUP_MAGIC, DRR_NUMTYPES, Header, RECORD_SIZE, Record, RecordType};
+use ondisk::send::{Begin, CHECKSUM_OFFSET, DMU_BACKUP_MAGIC, DRR_NUMTYPES, Header, RECORD_SIZE, Record, RecordType};
 use zio::Buf;
 
 use crate::Error;
@@ -79,6 +79,24 @@ impl<R: Read> Reader<R> {
     pub fn new(input: R) -> Self {
         let (input, sum) = (Ahead::new(input), Fletcher4::new());
         Reader { input, endian: None, verify: true, sum, unsummed: 0, offset: 0, open: false }
+    }
+
+    /// Creates a reader that takes no more from `input` than it has to: the bytes after a stream stay there. It reads in small pieces.
+    pub fn exact(input: R) -> Self {
+        let mut reader = Reader::new(input);
+        reader.input.read_exactly();
+        reader
+    }
+
+    /// Begins a stream whose BEGIN record was read elsewhere; returns it with its payload, which is read here.
+    ///
+    /// # Errors
+    /// As [`Reader::next_record`]; [`Error::BadMagic`] if `record` is no BEGIN record.
+    pub fn begin(&mut self, record: &[u8]) -> Result<(Begin, Vec<u8>), Error> {
+        let begin = begin_record(record)?;
+        self.input.push(record);
+        let payload = self.next_record()?.map(|entry| entry.payload.to_vec());
+        Ok((begin, payload.unwrap_or_default()))
     }
 
     /// Turns off the verification of checksums.
@@ -232,6 +250,18 @@ impl<R: Read> Reader<R> {
         if self.verify {
             self.unsummed += n;
         }
+    }
+}
+
+/// Decodes a BEGIN record of either byte order.
+///
+/// # Errors
+/// [`Error::BadMagic`] if it is none.
+pub fn begin_record(record: &[u8]) -> Result<Begin, Error> {
+    let header = Header::decode(record, byte_order(record)?).map_err(|source| Error::Record { offset: 0, source })?;
+    match header.record {
+        Record::Begin(begin) => Ok(begin),
+        other => Err(Error::BadMagic { found: other.kind() as u64 }),
     }
 }
 

@@ -51,7 +51,7 @@ fn write(spa: &Arc<Spa>) {
         object.write(&tx, 5000, &data).unwrap();
     }
     spa.sync().unwrap();
-    spa.log_history("zuse was here").unwrap();
+    spa.log_history(0, "zuse was here").unwrap();
 }
 
 fn one(name: &str) -> Result<(), String> {

@@ -164,7 +164,7 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     }
     let (dir, name) = super::cp_in::place(into, to, None)?;
     let mut narrator = Narrator::new(0, true);
-    let Caller { uid, gid } = writable::caller();
+    let Caller { uid, gid, .. } = writable::caller();
     let mut copy_in = CopyIn::new(into.zfs(), dir, &mut narrator).owned_by(uid, gid);
     let copied = match source.pool() == to.pool() {
         true => copy_in.share(from.zfs(), *node, &name),

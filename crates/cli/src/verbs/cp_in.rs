@@ -99,7 +99,7 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         let recursive = ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag));
         let (found, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let Caller { uid, gid } = writable::caller();
+        let Caller { uid, gid, .. } = writable::caller();
         let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut narrator).owned_by(uid, gid);
         let mut origins = Origins::default();
         for source in found {

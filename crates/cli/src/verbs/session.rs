@@ -145,7 +145,7 @@ impl Session {
         if dataset.head_kind().map_err(|e| cannot(&e))? == Kind::Volume {
             return Err(cannot(&"a volume has no files"));
         }
-        let Caller { uid, gid } = writable::caller();
+        let Caller { uid, gid, .. } = writable::caller();
         let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?);
         let files = files.owned_by(uid, gid).with_umask(writable::umask());
         self.file_systems.push((target.dataset.clone(), files.clone()));

@@ -94,7 +94,7 @@ fn extract(parsed: &Parsed) -> Outcome {
         let files = session.files(&target)?;
         let dir = files.directory(target.path()).map_err(|e| failed(format!("{}:/{e}", target.dataset)))?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let Caller { uid, gid } = writable::caller();
+        let Caller { uid, gid, .. } = writable::caller();
         let mut copy_in = CopyIn::new(files.zfs(), dir, &mut narrator).owned_by(uid, gid);
         let extracted = copy_in.tar(BufReader::with_capacity(INPUT, input), b"");
         // what was extracted before a failure stays

@@ -11,7 +11,9 @@ mod words;
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use control::{Ioc, Source};
 use nvlist::NvList;
 use ondisk::send::{Begin, feature};
 use stream::{Reader, Record};
@@ -43,7 +45,11 @@ struct Options {
     said: Said,
 }
 
-type Input = Reader<File>;
+/// The streams of the command's input.
+type Input = Source;
+
+/// The number of the file that a stream is received from.
+const INPUT: i32 = 0;
 
 /// A receive in progress.
 struct Receive<'a> {
@@ -106,7 +112,7 @@ fn discard(session: &Session, name: &str) -> Outcome {
     if head.receive_resume_token().ok().flatten().is_none() {
         return Err(failed(format!("'{name}' does not have any resumable receive state to abort")));
     }
-    let done = session.control(name)?.discard_receive(name);
+    let done = session.control(name)?.call(Ioc::Destroy, &format!("{name}/%recv"), &NvList::new());
     done.map_err(|e| failed(format!("cannot destroy '{name}': {}", super::words::standard(&e))))?;
     Ok(0)
 }
@@ -132,18 +138,18 @@ impl Opening {
 impl Receive<'_> {
     fn run(mut self) -> Outcome {
         let stdin = rustix::io::dup(io::stdin()).map_err(io::Error::from)?;
-        let mut input = Reader::new(File::from(stdin));
+        let input: Input = Arc::new(Mutex::new(Reader::new(Box::new(File::from(stdin)))));
         self.check_target()?;
-        let Some(opening) = next(&mut input)? else {
+        let Some(opening) = next(&input)? else {
             return Err(failed("cannot receive: failed to read from stream"));
         };
         check(&opening.begin)?;
         self.holds = opening.begin.features() & feature::HOLDS != 0;
         if opening.begin.hdrtype() == COMPOUND {
-            return self.package(&mut input, &opening);
+            return self.package(&input, &opening);
         }
         let sent = opening.fs();
-        self.one(&mut input, &opening, &sent, None)?;
+        self.one(&input, &opening, &sent, None)?;
         Ok(0)
     }
 
@@ -166,8 +172,9 @@ impl Receive<'_> {
 }
 
 /// The next BEGIN; none at the END of a package.
-fn next(input: &mut Input) -> Result<Option<Opening>, Failure> {
+fn next(input: &Input) -> Result<Option<Opening>, Failure> {
     let cannot = |why: &str| failed(format!("cannot receive: {why}"));
+    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
     let entry = input.next_record().map_err(|e| match e {
         stream::Error::BadMagic { .. } => cannot("invalid stream (bad magic number)"),
         stream::Error::Truncated { .. } => cannot("failed to read from stream"),
@@ -184,7 +191,8 @@ fn next(input: &mut Input) -> Result<Option<Opening>, Failure> {
 }
 
 /// Skips the rest of a stream.
-fn skip(input: &mut Input) -> Result<(), Failure> {
+fn skip(input: &Input) -> Result<(), Failure> {
+    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let entry = input.next_record().map_err(|e| failed(format!("cannot receive: invalid backup stream ({e})")))?;
         match entry {

@@ -9,13 +9,16 @@ mod resume;
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Errno;
+use control::{Ioc, ReadOnlyControl};
+use nvlist::NvList;
 use pool::prop::{nicebytes, nicenum};
 use pool::{Bookmark, Dataset, KeyStatus, Space};
 use site::long_holds::{Held, Looking};
-use stream::send::{Base, Progress, SendFlags};
+use stream::send::{self, Base, Progress, SendFlags};
 
 use super::progress;
 use super::select::{self, said};
@@ -23,8 +26,11 @@ use super::words::of_errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::names::{self, Types};
-use crate::pools;
-use crate::pools::here;
+use crate::pools::{self, here};
+use crate::writable;
+
+/// The number of the file that streams are sent to.
+const OUTPUT: i32 = 1;
 
 /// The options of the command (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
@@ -164,6 +170,30 @@ enum Start {
 }
 
 impl Start {
+    /// The request for the stream from here.
+    fn request(&self, flags: &SendFlags) -> NvList {
+        let mut input = NvList::new();
+        input.insert("fd", OUTPUT);
+        match self {
+            Start::Nothing => {}
+            Start::Snapshot(from) => input.insert("fromsnap", from.name()),
+            Start::Mark(from) => input.insert("fromsnap", from.name()),
+        }
+        let allowed = [
+            ("largeblockok", flags.large_block),
+            ("embedok", flags.embed),
+            ("compressok", flags.compress),
+            ("rawok", flags.raw),
+            ("savedok", flags.saved.is_some()),
+        ];
+        allowed.into_iter().filter(|(_, on)| *on).for_each(|(key, _)| input.insert(key, ()));
+        if let Some(at) = &flags.resume {
+            input.insert("resume_object", at.object);
+            input.insert("resume_offset", at.offset);
+        }
+        input
+    }
+
     fn base(&self, to: &Dataset) -> Result<Option<Base>, Failure> {
         let base = match self {
             Start::Nothing => return Ok(None),
@@ -274,7 +304,7 @@ struct Stream<'a> {
 /// streams before it were sent, that state may have been overwritten: then the pool is opened anew, where the held
 /// datasets still exist.
 fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(), Failure> {
-    let progress = Progress::default();
+    let progress = Arc::<Progress>::default();
     let failure = match attempt(out, stream, options, &progress) {
         Err(failure) if progress.bytes.load(Ordering::Relaxed) == 0 => failure,
         done => return done,
@@ -298,7 +328,12 @@ fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
     Some((pool.dataset_by_id(stream.to.id()).ok()?, start))
 }
 
-fn attempt(out: &mut File, stream: &Stream<'_>, options: &Options, progress: &Progress) -> Result<(), Failure> {
+fn attempt(
+    out: &File,
+    stream: &Stream<'_>,
+    options: &Options,
+    progress: &Arc<Progress>,
+) -> Result<(), Failure> {
     let Stream { to, start, flags, size, key } = *stream;
     let name = to.name();
     let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
@@ -306,7 +341,9 @@ fn attempt(out: &mut File, stream: &Stream<'_>, options: &Options, progress: &Pr
     if locked && !flags.raw {
         return Err(cannot(key));
     }
-    let base = start.base(to)?;
+    let caller = writable::caller();
+    caller.files.output(OUTPUT, Box::new(out.try_clone()?), progress.clone());
+    let query = ReadOnlyControl::new(Arc::clone(to.pool())).of(&caller);
     let style = progress::Style {
         lines: options.progress,
         title: options.title,
@@ -314,10 +351,13 @@ fn attempt(out: &mut File, stream: &Stream<'_>, options: &Options, progress: &Pr
         verbosity: options.verbosity,
         size,
     };
-    let sent = progress::shown(style, name, progress, || stream::send::send(to, base.as_ref(), flags, out, progress));
-    sent.map_err(|e| match (&e, e.errno()) {
-        (stream::send::Error::LargeMicrozap { .. } | stream::send::Error::OldKeys { .. }, _) => cannot(&e.to_string()),
-        (stream::send::Error::Output(source), _) => cannot(&cause(source)),
+    let input = start.request(flags);
+    let sent = progress::shown(style, name, progress, || query.call(Ioc::SendNew, name, &input));
+    sent.map(drop).map_err(|e| match (&*e.error, e.errno) {
+        (control::Error::Send(send::Error::LargeMicrozap { .. } | send::Error::OldKeys { .. }), _) => {
+            cannot(&e.to_string())
+        }
+        (control::Error::Send(send::Error::Output(source)), _) => cannot(&cause(source)),
         (_, Errno::EACCES) => cannot(key),
         (_, Errno::EXDEV) => cannot("not an earlier snapshot from the same fs"),
         (_, n @ Errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from(n)))),

@@ -82,21 +82,20 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
         return Err(cannot("one or more vdevs refer to the same device".to_owned()));
     }
     let spa = writable::open(&record, doing)?;
-    let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
-    let laid_out = layout(&new.spec, &|path| opened.device(path), spa.layout_options(ashift), spa.env());
-    let mut laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
-    shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
-    let control = Control::new(spa, writable::caller());
+    let made = new.create_files().map_err(|e| cannot(of_device(&e)))?;
+    let mut input = new.request(ashift, &shared);
+    input.insert("check_ashift", !allowed.ashift);
+    let control = Control::new(spa, writable::caller()).on(Arc::new(here().clone()));
     let before = pools::find(&record.name)?;
     let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
     // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is
     // skipped
     records::remember(&Imported { devices: before.devices.iter().cloned().chain(added).collect(), ..before.clone() })?;
-    if let Err(e) = control.add_vdevs(laid_out, allowed.ashift) {
+    if let Err(e) = control.call(Ioc::VdevAdd, &record.name, &input) {
         records::remember(&before)?;
         return Err(cannot(why(&e)));
     }
-    opened.keep();
+    made.keep();
     writable::close(control.spa(), doing)
 }
 
@@ -105,6 +104,7 @@ pub(super) fn why(e: &control::Failed) -> String {
     match &*e.error {
         control::Error::Pool(pool::Error::Refused { why: pool::Refusal::Busy, .. }) => "pool is busy".to_owned(),
         control::Error::Pool(e) => writable::why(e),
+        control::Error::Device(e) => of_device(e),
         other => other.to_string(),
     }
 }

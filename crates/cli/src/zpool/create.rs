@@ -183,19 +183,18 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         ));
     }
     let shared = new.shared_spares();
-    let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
-    let hooks = site::writing::hooks();
-    let mut laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
-    shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
+    let made = new.create_files().map_err(|e| cannot(of_device(&e)))?;
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
-    let create = pool_options(name, options, features, props);
+    let ashift = props.iter().find(|(name, _)| name == "ashift").and_then(|(_, value)| value.number());
+    let mut input = new.request(ashift.filter(|ashift| *ashift != 0), &shared);
+    input.insert("props", pool_props_list(options, &features, props, &root, key.as_ref()));
     // time may have passed while the key was typed
     let names = records::lock_names()?;
     check_name()?;
-    let control = make(laid_out, create, &root, key.as_ref(), hooks).map_err(cannot)?;
+    let control = make(name, &input).map_err(cannot)?;
     let spa = control.spa();
-    opened.keep();
+    made.keep();
     let load_guid = spa.view().map_or(0, |view| view.load_guid());
     let record = Imported {
         guid: spa.guid().0,
@@ -282,41 +281,36 @@ fn enabled_with(features: &[&'static str]) -> Vec<&'static str> {
     enabled
 }
 
-fn lay_out(new: &NewVdevs, opened: &Opened, props: &[(String, Value)], env: &Env) -> Result<NewPool, vdev::Error> {
-    let ashift = props.iter().find(|(name, _)| name == "ashift").and_then(|(_, value)| value.number());
-    let options = LayoutOptions { ashift: ashift.filter(|ashift| *ashift != 0), ..LayoutOptions::default() };
-    layout(&new.spec, &|path| opened.device(path), options, env)
-}
-
-fn pool_options(
-    name: &str,
+/// The properties of a request, with those of the root file system and its key.
+fn pool_props_list(
     options: &Options,
-    features: Vec<&'static str>,
+    features: &[&'static str],
     props: Vec<(String, Value)>,
-) -> CreateOptions {
+    root: &NvList,
+    key: Option<&Material>,
+) -> NvList {
     let kept = |(name, _): &(String, Value)| !pool_props::is_transient(name) && !pool_props::is_feature(name);
-    CreateOptions {
-        features,
-        props: props.into_iter().filter(kept).collect(),
-        altroot: options.altroot.clone(),
-        arc_bytes: tunable::ZFS_ARC_MAX.get(),
-        ..CreateOptions::new(name)
+    let mut list = NvList::new();
+    for (name, value) in props.into_iter().filter(kept) {
+        match value {
+            Value::Number(n) => list.insert(&name, n),
+            Value::String(text) => list.insert(&name, text),
+        }
     }
+    features.iter().for_each(|feature| list.insert(format!("feature@{feature}"), 0u64));
+    options.altroot.iter().for_each(|altroot| list.insert("altroot", altroot));
+    list.insert("root-props-nvl", root.clone());
+    key.into_iter().for_each(|key| list.insert("hidden_args", key.hidden()));
+    list
 }
 
 /// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
-fn make(
-    new: NewPool,
-    options: CreateOptions,
-    root: &NvList,
-    key: Option<&Material>,
-    hooks: Hooks,
-) -> Result<Control, String> {
-    let caller = writable::caller();
-    let hidden = key.map(Material::hidden);
-    Control::create_pool(new, options, root, hidden.as_ref(), (hooks, caller)).map_err(|e| match (e.errno, *e.error) {
+fn make(name: &str, input: &NvList) -> Result<Control, String> {
+    let who = (site::writing::hooks(), writable::caller());
+    Control::create_pool(name, input, who, Arc::new(here().clone())).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => writable::why(&e),
+        (_, control::Error::Device(e)) => of_device(&e),
         (_, other) => other.to_string(),
     })
 }

@@ -1,6 +1,5 @@
 //! The devices of new vdevs: found, checked, opened (OpenZFS: `make_root_vdev`).
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,9 +9,6 @@ use std::sync::Arc;
 use base::Guid;
 use nvlist::NvList;
 use ondisk::label::key;
-use pool::Readers;
-use site::readers::OtherReaders;
-use site::writing;
 use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
 use vdev::{Access, Device, DeviceKind, device};
 
@@ -38,14 +34,8 @@ pub(super) struct SharedSpare {
     pub(super) pools: Vec<String>,
 }
 
-/// The devices of new vdevs, open for writing.
-pub(super) struct Opened {
-    devices: HashMap<String, Arc<dyn Device>>,
-    /// Files that were created for them, and that are removed again unless they are kept.
-    made: Vec<PathBuf>,
-    /// The readers of the pools that the devices belonged to are overtaken until this is dropped.
-    _overtaking: Vec<Box<dyn Any + Send>>,
-}
+/// Files that were created for new vdevs, and that are removed again unless they are kept.
+pub(super) struct Made(Vec<PathBuf>);
 
 /// A file that is yet to be created.
 #[derive(Debug)]
@@ -134,23 +124,22 @@ impl NewVdevs {
         shared.filter(|spare| !spare.pools.is_empty()).collect()
     }
 
-    /// Opens the devices for writing, and locks them. Missing files are created.
-    pub(super) fn open(&self) -> Result<Opened, vdev::Error> {
-        let there = self.spec.paths().map(|(path, _)| path).filter(|path| !self.missing.contains_key(*path));
-        let there: Vec<PathBuf> = there.map(PathBuf::from).collect();
-        let locked = writing::lock_paths(&there, &**here().front())?;
-        // readers of the pools that the devices belonged to are marked before anything is written, and until the
-        // devices belong to the new pool
-        let lost = vdev::import::scan_devices(locked.clone());
-        let overtaking = lost.iter().map(|lost| OtherReaders.overtake_all(lost.guid)).collect();
-        let devices = locked.into_iter().map(|(path, device)| (path.to_string_lossy().into_owned(), device));
-        let mut opened = Opened { devices: devices.collect(), made: Vec::new(), _overtaking: overtaking };
+    /// Creates the missing files.
+    pub(super) fn create_files(&self) -> Result<Made, vdev::Error> {
+        let mut made = Made(Vec::new());
         for (path, size) in &self.missing {
-            let device = device::open(Path::new(path), Access::Create(*size))?;
-            opened.made.push(PathBuf::from(path));
-            opened.devices.insert(path.clone(), device);
+            drop(device::open(Path::new(path), Access::Create(*size))?);
+            made.0.push(PathBuf::from(path));
         }
-        Ok(opened)
+        Ok(made)
+    }
+
+    /// The request for these vdevs.
+    pub(super) fn request(&self, ashift: Option<u64>, shared: &[SharedSpare]) -> NvList {
+        let shared = shared.iter().map(|spare| (spare.path.clone(), spare.guid)).collect();
+        let mut input = NvList::new();
+        input.insert("config", control::NewVdevs { spec: self.spec.clone(), ashift, shared }.to_list());
+        input
     }
 
     /// The layout as `-n` shows it (OpenZFS: `print_vdev_tree` and its like).
@@ -237,21 +226,16 @@ fn shown(path: &str) -> &str {
     if is_block { super::vdevs::strip_dev(path) } else { path }
 }
 
-impl Opened {
-    /// A device.
-    pub(super) fn device(&self, path: &str) -> Option<Arc<dyn Device>> {
-        self.devices.get(path).cloned()
-    }
-
-    /// Keeps the files that were created.
+impl Made {
+    /// Keeps the files.
     pub(super) fn keep(mut self) {
-        self.made.clear();
+        self.0.clear();
     }
 }
 
-impl Drop for Opened {
+impl Drop for Made {
     fn drop(&mut self) {
-        for path in &self.made {
+        for path in &self.0 {
             // the pool was not created, so nobody needs the file; if it cannot be removed, it stays
             let _gone = fs::remove_file(path);
         }

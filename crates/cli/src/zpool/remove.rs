@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use control::Control;
+use control::{Control, Ioc};
+use nvlist::NvList;
 use site::{Imported, records};
 
 use super::add::why;
@@ -61,7 +62,11 @@ fn remove(mut record: Imported, devices: &[String]) -> Outcome {
     let mut status = 0;
     for device in devices {
         let removed = Vdevs::find(&pool, device)?.ok_or_else(|| "no such device in pool".to_owned());
-        let removed = removed.and_then(|(vdev, _)| control.remove_vdev(vdev.guid).map(|()| vdev).map_err(|e| why(&e)));
+        let removed = removed.and_then(|(vdev, _)| {
+            let mut input = NvList::new();
+            input.insert("guid", vdev.guid.0);
+            control.call(Ioc::VdevRemove, &record.name, &input).map(|_| vdev).map_err(|e| why(&e))
+        });
         match removed {
             Err(why) => {
                 eprintln!("cannot remove {device}: {why}");

@@ -97,7 +97,7 @@ impl Receive<'_> {
     /// package's datasets.
     pub(super) fn one(
         &mut self,
-        input: &mut Input,
+        input: &Input,
         opening: &Opening,
         sent: &str,
         package: Option<&NvList>,
@@ -126,15 +126,20 @@ impl Receive<'_> {
             return skip(input);
         }
         let into = Into { name: &fs, kind, may_have_key: sort.new_fs && !sort.raw, top };
-        let request = self.request(&target, &into, &told, origin.as_deref())?;
+        let mut request = self.request(&target, &into, &told, origin.as_deref())?;
+        let payloadlen = opening.payload.len() as u32;
+        let record = Header { payloadlen, checksum: [0; 4], record: Record::Begin(begin.clone()) };
+        request.insert("begin_record", Value::ByteArray(record.encode(Endian::Little).to_vec()));
+        request.insert("input_fd", INPUT);
         let control = self.session.control(&fs)?;
         // looked up now: the state that was opened may be overwritten by the receive
         let has_token = existing.as_ref().is_some_and(|head| head.receive_resume_token().ok().flatten().is_some());
-        let progress = stream::recv::Progress::default();
-        let receive = || control.receive(&request, input, begin, &opening.payload, &progress);
+        let progress = Arc::<stream::recv::Progress>::default();
+        control.caller().files.begun(INPUT, input, opening.payload.clone(), progress.clone());
+        let receive = || control.call(Ioc::RecvNew, &fs, &request);
         let received = match progress::drawn(self.options.verbose, &target, &progress.bytes, receive) {
-            Ok((received, errors)) => {
-                tell_props(&fs, &errors);
+            Ok(received) => {
+                received.get_nvlist("errors").into_iter().for_each(|errors| tell_props(&fs, errors));
                 received
             }
             Err(e) => {
@@ -157,14 +162,15 @@ impl Receive<'_> {
             }
         };
         self.finish_snapshot(&target, &told)?;
-        if received.ivset_diverged {
+        if received.contains("ivset_diverged") {
             warn_of_iv_sets(&target);
         }
         self.warn_of_names(&target);
         if self.options.verbose {
             let seconds = begun.elapsed().as_secs_f64().max(1e-9);
-            let rate = (received.bytes as f64 / seconds) as u64;
-            println!("received {} stream in {seconds:.2} seconds ({}/sec)", nicebytes(received.bytes), nicebytes(rate));
+            let bytes = received.get_u64("read_bytes").unwrap_or(0);
+            let rate = (bytes as f64 / seconds) as u64;
+            println!("received {} stream in {seconds:.2} seconds ({}/sec)", nicebytes(bytes), nicebytes(rate));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ const FORCE_NEW_KEY: u64 = 4;
 const FORCE_INHERIT: u64 = 5;
 
 impl Receive<'_> {
-    pub(super) fn package(mut self, input: &mut Input, opening: &Opening) -> Outcome {
+    pub(super) fn package(mut self, input: &Input, opening: &Opening) -> Outcome {
         let cannot = |why: &str| failed(format!("cannot receive: {why}"));
         let list = match opening.payload.is_empty() {
             true => None,

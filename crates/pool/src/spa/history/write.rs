@@ -11,27 +11,27 @@ use crate::spa::mos::Mos;
 use crate::spa::{Spa, config};
 
 impl Spa {
-    /// Records a command line, as the user typed it.
+    /// Records a command line, as user `who` typed it.
     ///
     /// # Errors
     /// When the pool is suspended.
-    pub fn log_history(self: &Arc<Self>, command: &str) -> Result<(), Error> {
+    pub fn log_history(self: &Arc<Self>, who: u32, command: &str) -> Result<(), Error> {
         let mut record = NvList::new();
         record.insert("history command", command);
-        record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
+        record.insert("history who", u64::from(who));
         record.insert("history zone", "linux");
         // a record that cannot be written is no reason to stop the pool
         self.sync_task(move |cx| Ok(cx.spa.put_history(cx.mos, cx.tx, record)))?
     }
 
-    /// Records a request with its arguments and its answer. Does not wait, and leaves out what does not fit the history (OpenZFS:
+    /// Records a request of user `who` with its arguments and its answer. Does not wait, and leaves out what does not fit the history (OpenZFS:
     /// `spa_history_log_nvl`).
     ///
     /// # Errors
     /// [`Error::Suspended`], [`Error::Closed`].
-    pub fn log_request(self: &Arc<Self>, mut record: NvList) -> Result<(), Error> {
+    pub fn log_request(self: &Arc<Self>, who: u32, mut record: NvList) -> Result<(), Error> {
         record.insert("history zone", "linux");
-        record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
+        record.insert("history who", u64::from(who));
         self.sync_task_nowait(move |cx| drop(cx.spa.put_history(cx.mos, cx.tx, record)))
     }
 
