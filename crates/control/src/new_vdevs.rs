@@ -101,10 +101,10 @@ impl NewVdevs {
             new.spec.spares.push(path);
         }
         new.spec.l2cache = children(list, key::L2CACHE).iter().map(path_of).collect::<Result<_, _>>()?;
-        match new.spec.paths().next() {
-            Some(_) => Ok(new),
-            None => Err(invalid("no new vdevs")),
+        if new.spec.paths().next().is_none() {
+            return Err(invalid("no new vdevs"));
         }
+        Ok(new)
     }
 }
 

@@ -13,7 +13,6 @@ use nvlist::{NvList, Value};
 use ondisk::send::RECORD_SIZE;
 use support::pool;
 
-
 fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();
     pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));
@@ -97,7 +96,9 @@ fn files_that_are_not_open_and_records_that_are_none_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
     let [stream, _] = sent(&control);
-    let errno = |ioc, name: &str, input: &NvList| control.call(ioc, name, input).map_or_else(|e| e.errno, |_| Errno::from_raw(0));
+    let errno = |ioc, name: &str, input: &NvList| {
+        control.call(ioc, name, input).map_or_else(|e| e.errno, |_| Errno::from_raw(0))
+    };
     assert_eq!(errno(Ioc::SendNew, "t/a@one", &list(&[("fd", 5i32.into())])), Errno::EBADF);
     let request = |begin: &[u8]| {
         list(&[

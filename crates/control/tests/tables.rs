@@ -153,7 +153,12 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
             Ioc::VdevAttach,
             "vdev_attach",
             "t",
-            &[("guid", Uint64, false), ("config", NvList, false), ("replacing", Boolean, true), ("rebuild", Boolean, true)],
+            &[
+                ("guid", Uint64, false),
+                ("config", NvList, false),
+                ("replacing", Boolean, true),
+                ("rebuild", Boolean, true),
+            ],
         ),
         (Ioc::VdevDetach, "vdev_detach", "t", &[("guid", Uint64, false)]),
         (Ioc::PoolGetHistory, "pool_get_history", "t", &[]),

@@ -14,7 +14,6 @@ use support::pool;
 use vdev::FileDevice;
 use vdev::create::VdevSpec;
 
-
 fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();
     pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));

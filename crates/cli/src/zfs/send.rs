@@ -328,12 +328,7 @@ fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
     Some((pool.dataset_by_id(stream.to.id()).ok()?, start))
 }
 
-fn attempt(
-    out: &File,
-    stream: &Stream<'_>,
-    options: &Options,
-    progress: &Arc<Progress>,
-) -> Result<(), Failure> {
+fn attempt(out: &File, stream: &Stream<'_>, options: &Options, progress: &Arc<Progress>) -> Result<(), Failure> {
     let Stream { to, start, flags, size, key } = *stream;
     let name = to.name();
     let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use control::Control;
+use control::{Control, Ioc};
 use ondisk::label::key;
 use pool::{Pool, Value};
 use site::{Imported, records};
-use vdev::create::layout;
 
 use super::create::of_device;
 use super::newdevs::{NewVdevs, Section};

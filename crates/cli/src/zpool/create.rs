@@ -1,16 +1,17 @@
 //! `zpool create`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use base::{Env, Errno, tunable};
+use base::Errno;
 use control::Control;
 use nvlist::{NvList, Value as Nv};
 use pool::feature::{self, FEATURES};
-use pool::{CreateOptions, Hooks, Kind, Value};
+use pool::{Kind, Value};
 use site::{Imported, records};
-use vdev::create::{Group, LayoutOptions, NewPool, layout};
+use vdev::create::Group;
 
-use super::newdevs::{NewVdevs, Opened};
+use super::newdevs::NewVdevs;
 use crate::args::{Parsed, SIZE};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};

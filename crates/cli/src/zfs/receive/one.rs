@@ -1,19 +1,20 @@
 //! One stream (OpenZFS: `zfs_receive_one`).
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
-use base::{Errno, Guid};
+use base::{Endian, Errno, Guid};
 use control::Ioc;
 use nvlist::{NvList, Value as Nv};
-use ondisk::send::{Begin, DRR_FLAG_CLONE, feature};
+use ondisk::send::{Begin, DRR_FLAG_CLONE, Header, Record, feature};
 use pool::prop::nicebytes;
 use pool::{Dataset, Kind};
 use zpl::{FileSystem, OutOfReach};
 
 use super::props::Into;
 use super::words::{Tried, words};
-use super::{Input, Opening, Receive, find_by_guid, skip};
+use super::{INPUT, Input, Opening, Receive, find_by_guid, skip};
 use crate::error::{Failure, failed};
 use crate::names::{self, Types};
 use crate::shown;
@@ -129,7 +130,7 @@ impl Receive<'_> {
         let mut request = self.request(&target, &into, &told, origin.as_deref())?;
         let payloadlen = opening.payload.len() as u32;
         let record = Header { payloadlen, checksum: [0; 4], record: Record::Begin(begin.clone()) };
-        request.insert("begin_record", Value::ByteArray(record.encode(Endian::Little).to_vec()));
+        request.insert("begin_record", Nv::ByteArray(record.encode(Endian::Little).to_vec()));
         request.insert("input_fd", INPUT);
         let control = self.session.control(&fs)?;
         // looked up now: the state that was opened may be overwritten by the receive
