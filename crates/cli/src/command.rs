@@ -49,6 +49,8 @@ pub(crate) struct Tool {
     pub(crate) groups: &'static [&'static [Command]],
     /// Verbs that are another's name.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
+    /// Lists the scripts of a command whose option `-c` runs some: `-c` alone asks for them.
+    pub(crate) list_scripts: Option<fn(&str) -> Outcome>,
     /// Prints the end of the usage text, given the command if there is one.
     pub(crate) epilogue: fn(Option<&str>, &mut dyn Write) -> io::Result<()>,
 }
@@ -94,9 +96,10 @@ impl Tool {
 
     fn call(&self, command: &'static Command, rest: &[OsString]) -> Outcome {
         let parsed = args::parse(command.options, command.longs, rest);
-        // -c alone asks which scripts there are
-        if parsed.as_ref().is_err_and(|bad| command.runs_scripts() && *bad == Bad::Unknown("c".to_owned())) {
-            return crate::zpool::list_scripts(command.name);
+        if let Some(list) = self.list_scripts.filter(|_| command.runs_scripts())
+            && parsed.as_ref().is_err_and(|bad| *bad == Bad::Unknown("c".to_owned()))
+        {
+            return list(command.name);
         }
         let args = parsed.map_err(|bad| match bad {
             // whichever option lacks its argument
@@ -171,22 +174,7 @@ pub(crate) fn version() -> u8 {
     0
 }
 
-/// The command `version`.
-pub(crate) fn version_command(call: &Call<'_>) -> Outcome {
-    if !call.args.operands.is_empty() {
-        return Err(Failure::Usage("too many arguments".to_owned()));
-    }
-    if !call.args.has('j') {
-        return Ok(version());
-    }
-    let mut versions = nvlist::NvList::new();
-    versions.insert("userland", version_text());
-    let mut schema = crate::json::schema(call);
-    schema.insert("zfs_version", versions);
-    crate::json::print(&schema)
-}
-
 /// The version of OpenZFS whose commands these are, and ours.
-fn version_text() -> String {
+pub(crate) fn version_text() -> String {
     format!("zfs-2.4.4-zuse{}", env!("CARGO_PKG_VERSION"))
 }

@@ -19,9 +19,11 @@ mod args;
 mod columns;
 mod command;
 mod error;
+mod here;
 mod json;
 mod keys;
 mod log;
+mod messages;
 mod names;
 mod pools;
 mod progress;
@@ -30,6 +32,7 @@ mod replay;
 mod shown;
 mod users;
 mod verbs;
+mod version;
 mod writable;
 mod zdb;
 mod zfs;
@@ -63,7 +66,7 @@ fn main() -> ExitCode {
     let name = Path::new(&program).file_name().unwrap_or(OsStr::new("zuse"));
     let status = part_of(name, &args).unwrap_or_else(|| zuse(&args));
     site::iostats::publish();
-    pools::here().leave();
+    here::here().leave();
     ExitCode::from(out::finish(status))
 }
 

@@ -125,6 +125,11 @@ pub(crate) fn check_new_pool(name: &str) -> Result<(), String> {
     pool::check_new_pool_name(name).map_err(|bad| bad.to_string())
 }
 
+/// The pool that a name is in.
+pub(crate) fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,8 @@ use site::Imported;
 use zuse::CaughtUp;
 
 use crate::error::{Failure, failed};
-use crate::pools::{self, here};
+use crate::here::here;
+use crate::messages;
 
 /// The user whom requests to a pool come from, and new files belong to.
 pub(crate) fn caller() -> Caller {
@@ -70,15 +71,15 @@ pub(crate) fn open_as_it_is(record: &Imported, doing: &str) -> Result<Arc<Spa>, 
             "{doing}: it was exported or destroyed by another system or user ('zpool export {}' forgets it)",
             record.name
         )),
-        site::Error::Open { source, .. } => failed(format!("{doing}: {}", pools::why_not(&record.name, &source))),
-        site::Error::Devices { name, source } => busy(&name, &source),
+        site::Error::Open { source, .. } => failed(format!("{doing}: {}", messages::why_not(&record.name, &source))),
+        site::Error::Devices { name, source } => messages::busy(&name, &source),
         other => other.into(),
     })
 }
 
 /// Ends a change: the command line is written to the history, and everything to the devices.
 pub(crate) fn close(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
-    log(spa).and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", why(&e))))
+    log(spa).and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 /// Opens a pool, sends it one request, and closes it.
@@ -92,7 +93,7 @@ pub(crate) fn request(record: &Imported, doing: &str, ioc: Ioc, input: &NvList) 
 /// Sends one request to an open pool.
 pub(crate) fn ask(spa: &Arc<Spa>, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
     let done = Control::new(Arc::clone(spa), caller()).call(ioc, spa.name(), input);
-    done.map_err(|e| failed(format!("{doing}: {}", why_failed(&e))))
+    done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))
 }
 
 /// Opens a pool, and exports or destroys it; the command line is written to its history first.
@@ -119,34 +120,4 @@ fn command_line() -> String {
         _ => arg.to_string_lossy().into_owned(),
     });
     words.collect::<Vec<_>>().join(" ")
-}
-
-/// The message for devices that cannot be opened or locked.
-pub(crate) fn busy(pool: &str, e: &vdev::Error) -> Failure {
-    match e {
-        vdev::Error::Busy { path, holder } => {
-            failed(format!("cannot open '{pool}': pool is busy\n{path} is in use{holder}"))
-        }
-        vdev::Error::Open { path, source } => {
-            failed(format!("cannot open '{pool}': {path}: {}", crate::error::cause(source)))
-        }
-        other => failed(format!("cannot open '{pool}': {other}")),
-    }
-}
-
-/// As [`why`], for a request.
-pub(crate) fn why_failed(failed: &control::Failed) -> String {
-    match &*failed.error {
-        control::Error::Pool(e) => why(e),
-        other => other.to_string(),
-    }
-}
-
-/// An error in OpenZFS's words, where it has some (OpenZFS: `zpool_standard_error_fmt`).
-pub(crate) fn why(e: &pool::Error) -> String {
-    match e {
-        pool::Error::NoSpace => "out of space".to_owned(),
-        pool::Error::Suspended(cause) => format!("pool I/O is currently suspended: {cause}"),
-        other => other.to_string(),
-    }
 }

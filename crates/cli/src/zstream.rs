@@ -1,5 +1,6 @@
 //! `zstream`: looks into send streams and resume tokens, and changes streams ([`edit`]).
 
+mod common;
 mod edit;
 
 use std::ffi::OsString;
@@ -13,26 +14,7 @@ use crate::args;
 use crate::command::report;
 use crate::error::{Outcome, cause, failed};
 use crate::out::{self, Out};
-
-const USAGE: &str = "usage: zstream command args ...
-Available commands are:
-
-\tzstream dump [-vCdj] FILE
-\t... | zstream dump [-vCdj]
-
-\tzstream decompress [-v] [OBJECT,OFFSET[,TYPE]] ...
-
-\tzstream drop_record [-v] [OBJECT,OFFSET] ...
-
-\tzstream recompress [-l level] TYPE
-
-\tzstream token [-j] resume_token
-
-\tzstream redup [-v] FILE | ...
-";
-
-/// Bytes that are read at once; payloads of large blocks go past this buffer.
-const READ_BYTES: usize = 256 << 10;
+use common::{READ_BYTES, usage};
 
 /// Runs `zstream` with the arguments after its name; the exit status.
 pub(crate) fn main(args: &[OsString]) -> u8 {
@@ -56,12 +38,6 @@ pub(crate) fn main(args: &[OsString]) -> u8 {
 /// Runs `zstreamdump`, the old name of `zstream dump`.
 pub(crate) fn main_dump(args: &[OsString]) -> u8 {
     dump(args).unwrap_or_else(|failure| report(&failure))
-}
-
-/// Prints the usage. The exit status is 1, not 2, as in OpenZFS's `zstream`.
-fn usage() -> u8 {
-    eprint!("{USAGE}");
-    1
 }
 
 fn dump(args: &[OsString]) -> Outcome {

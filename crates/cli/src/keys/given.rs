@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pool::{KeyStatus, ListOptions, Pool};
 
-use super::load;
+use super::typed::load;
 
 /// Locations of the keys that were given to this command.
 static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -7,8 +7,8 @@ use pool::KeyFormat;
 
 use site::keys::{Secret, no_core_dumps, wrapping_key};
 
-use super::material;
 use super::prompt::ask;
+use super::typed::material;
 use crate::pools;
 
 /// Property `encryption`: off.

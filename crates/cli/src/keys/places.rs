@@ -8,9 +8,10 @@ use pool::Pool;
 use codec::crypt::WrappingKey;
 use site::{agent, records};
 
-use super::Material;
+use super::new::Material;
 use crate::error::Failure;
-use crate::pools::{self, here};
+use crate::here::here;
+use crate::pools;
 
 /// Keeps a key that was loaded from `location` for later commands.
 pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {

@@ -4,7 +4,9 @@
 //! the latter a thread waits for signals from the first question on. It restores the terminal and lets the signal take
 //! its effect; a command cannot be stopped (Ctrl-Z) while it asks.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pool::KeyFormat;
@@ -15,8 +17,6 @@ use signal_hook::low_level::emulate_default_handler;
 
 use site::keys::{Secret, read_key};
 
-use super::stdin;
-
 /// The signals that end or stop a command from its terminal or by name.
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
@@ -24,6 +24,11 @@ const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 /// Set once the thread that waits for signals was started, with its error if that failed.
 static WATCH: OnceLock<Result<(), String>> = OnceLock::new();
+
+/// Standard input without a buffer: a buffer would keep the key, and the next key could not be read.
+pub(super) fn stdin() -> Result<File, String> {
+    io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(|e| e.to_string())
+}
 
 /// Asks, and reads a line.
 pub(super) fn ask(prompt: &str, format: KeyFormat) -> Result<Secret, String> {

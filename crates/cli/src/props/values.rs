@@ -80,6 +80,14 @@ fn shift_of(suffix: &str) -> Result<u32, String> {
     }
 }
 
+/// The value of a property in a request.
+pub(crate) fn value_of(value: pool::Value) -> nvlist::Value {
+    match value {
+        pool::Value::Number(number) => number.into(),
+        pool::Value::String(text) => text.as_str().into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

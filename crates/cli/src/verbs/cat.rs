@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use zpl::{Follow, Kind, Node};
 use zuse::{Chunk, Contents, read_past_damage};
 
-use super::Session;
+use super::session::Session;
 use super::session::{Found, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};

@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use base::Errno;
 use control::Caller;
 use zpl::{Kind, Node};
-use zuse::{CopyIn, Error, Files, Target};
+use zuse::{CopyIn, Error, Files, Target, base_name};
 
-use super::Session;
-use super::session::{Found, base_name, file_target, strerror};
+use super::session::Session;
+use super::session::{Found, file_target, strerror};
 use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};

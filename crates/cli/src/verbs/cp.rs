@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use pool::{Kind, ListOptions};
 use zpl::Kind as FileKind;
-use zuse::{Copier, Target};
+use zuse::{Copier, Origins, Target, name_in_directory};
 
-use super::session::{Found, base_name, is_dir, is_target};
-use super::{DATASETS, Session};
+use super::flags::DATASETS;
+use super::session::Session;
+use super::session::{Found, is_dir, is_target};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::progress::Narrator;
@@ -66,22 +67,6 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     Ok(status)
 }
 
-/// The origins of operands, by number: files of one origin may be hard links to each other.
-#[derive(Default)]
-pub(super) struct Origins(Vec<Option<String>>);
-
-impl Origins {
-    /// The number of a dataset, or of the host, which is `None`.
-    pub(super) fn number(&mut self, origin: Option<&str>) -> u32 {
-        let known = self.0.iter().position(|known| known.as_deref() == origin);
-        let place = known.unwrap_or_else(|| {
-            self.0.push(origin.map(str::to_owned));
-            self.0.len() - 1
-        });
-        u32::try_from(place).unwrap_or(u32::MAX)
-    }
-}
-
 struct Job {
     source: Target,
     to: PathBuf,
@@ -90,9 +75,10 @@ struct Job {
 /// The destination path of a source: in an existing directory, its own name; otherwise the destination itself. A
 /// dataset's root (a target that ends in `:/`) becomes the destination in any case, as `cp -a root/. dest` would.
 fn place(source: &Target, dest: &Path) -> PathBuf {
-    let name = base_name(source);
-    let root = source.path.as_ref().is_some_and(Vec::is_empty) || name == b"..";
-    if is_dir(dest) && !root { dest.join(std::ffi::OsStr::from_bytes(&name)) } else { dest.to_owned() }
+    match name_in_directory(source).filter(|_| is_dir(dest)) {
+        Some(name) => dest.join(std::ffi::OsStr::from_bytes(&name)),
+        None => dest.to_owned(),
+    }
 }
 
 /// The path a file is written to: an existing file is replaced, at the end of a link. A device or pipe is left alone.

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use control::Caller;
 use zpl::{Kind, Node};
-use zuse::{CopyIn, Imported, Target};
+use zuse::{CopyIn, Imported, Origins, Target, base_name};
 
-use super::cp::Origins;
+use super::flags::DATASETS;
+use super::session::Session;
 use super::session::strerror;
-use super::session::{Found, base_name, file_target, is_target};
+use super::session::{Found, file_target, is_target};
 use super::volume;
-use super::{DATASETS, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::progress::Narrator;

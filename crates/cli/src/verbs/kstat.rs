@@ -5,10 +5,11 @@ use std::io::Write;
 use nvlist::NvList;
 use pool::{Kstat, KstatData};
 
-use super::Session;
+use super::session::Session;
 use crate::args::Parsed;
 use crate::error::{Outcome, failed};
-use crate::pools::{here, stdout};
+use crate::here::here;
+use crate::pools::stdout;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;

@@ -4,10 +4,12 @@ use std::io::{self, BufWriter, Write};
 
 use zpl::{DirEntry, Kind, Node};
 use zuse::entry::{self, Options};
-use zuse::{Go, Step, Target, sort, walk};
+use zuse::{Go, Step, Target, base_name, sort, walk};
 
+use super::flags::{JSON, SHA256};
+use super::format;
+use super::session::Session;
 use super::session::{Found, targets};
-use super::{JSON, SHA256, Session, format};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};
 use crate::out::Out;
@@ -84,7 +86,7 @@ impl Ls {
     /// Prints as `ls` does: a directory's entries; with -R one paragraph per directory.
     fn human(&mut self, target: &Target, start: Node, many: bool) -> io::Result<()> {
         if start.kind() != Kind::Directory {
-            return self.list(&[(super::session::base_name(target), start)]);
+            return self.list(&[(base_name(target), start)]);
         }
         let mut first = true;
         let (recursive, heads) = (self.recursive, self.recursive || many);

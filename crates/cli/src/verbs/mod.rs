@@ -5,6 +5,7 @@ mod cat;
 mod change;
 mod cp;
 mod cp_in;
+mod flags;
 mod format;
 mod kstat;
 mod ls;
@@ -20,20 +21,7 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-
-pub(crate) use session::Session;
-
-/// `--sha256`.
-const SHA256: char = '\u{e010}';
-/// `--json`.
-const JSON: char = '\u{e011}';
-/// `--datasets`.
-const DATASETS: char = '\u{e012}';
-/// `--rewind-to-checkpoint`.
-pub(crate) const CHECKPOINT: char = args::REWIND_TO_CHECKPOINT;
-
-/// `--with-log`.
-const WITH_LOG: char = '\u{e013}';
+use flags::{CHECKPOINT, DATASETS, JSON, SHA256, WITH_LOG};
 
 /// A verb.
 struct Verb {

@@ -14,9 +14,9 @@ use zuse::{Files, Target};
 
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
-use crate::pools::here;
-use crate::verbs::{CHECKPOINT, WITH_LOG};
-use crate::{keys, pools, replay, writable};
+use crate::here::here;
+use crate::verbs::flags::{CHECKPOINT, WITH_LOG};
+use crate::{keys, messages, pools, replay, writable};
 
 /// The value of `-L` for the location that an encryption root itself names.
 const KEYLOCATION: &str = "keylocation";
@@ -113,13 +113,13 @@ impl Session {
                 // the export at the end would take it away from the other commands
                 return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
             }
-            let candidate = here().lock(&found).map_err(|e| writable::busy(name, &e))?;
+            let candidate = here().lock(&found).map_err(|e| messages::busy(name, &e))?;
             let spa =
-                site::import::for_now(&candidate).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+                site::import::for_now(&candidate).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
             writable::catch_up(&spa);
             spa
         };
-        let view = spa.view().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+        let view = spa.view().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
         if let Some(record) = &remembered {
             here().load_keys(&view, record);
         }
@@ -156,7 +156,7 @@ impl Session {
     /// was opened.
     pub(super) fn look_again(&mut self, pool: &str) -> Result<(), Failure> {
         let Some((_, spa)) = self.writing.iter().find(|(name, _)| name == pool) else { return Ok(()) };
-        let cannot = |e: pool::Error| failed(format!("cannot read '{pool}': {}", writable::why(&e)));
+        let cannot = |e: pool::Error| failed(format!("cannot read '{pool}': {}", messages::why(&e)));
         spa.sync().map_err(cannot)?;
         let view = spa.view().map_err(cannot)?;
         self.open.retain(|(name, _)| name != pool);
@@ -200,7 +200,7 @@ impl Session {
         for (name, spa) in self.writing {
             let closed = if exported { spa.export() } else { spa.close() };
             if let Err(e) = closed {
-                result = Err(failed(format!("cannot close '{name}': {}", writable::why(&e))));
+                result = Err(failed(format!("cannot close '{name}': {}", messages::why(&e))));
             }
         }
         result
@@ -401,16 +401,6 @@ pub(super) fn file_target(operand: &std::ffi::OsStr) -> Result<Target, Failure> 
     match target.path {
         Some(_) => Ok(target),
         None => Err(usage(format!("'{target}' names no file: expected POOL[/FS]:/PATH"))),
-    }
-}
-
-/// The last name of a target, for its copy: the file's, or the dataset's.
-pub(super) fn base_name(target: &Target) -> Vec<u8> {
-    let path = target.path();
-    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
-    match trimmed.rsplit(|b| *b == b'/').next() {
-        Some(name) if !name.is_empty() => name.to_vec(),
-        _ => target.dataset.rsplit('/').next().unwrap_or(&target.dataset).as_bytes().to_vec(),
     }
 }
 

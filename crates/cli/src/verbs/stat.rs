@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use zpl::{Kind, Node};
 use zuse::Target;
 
+use super::format;
+use super::session::Session;
 use super::session::{Found, targets};
-use super::{Session, format};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};
 

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
 use control::Caller;
-use zuse::{Archiver, CopyIn};
+use zuse::{Archiver, CopyIn, base_name};
 
-use super::Session;
+use super::session::Session;
 use super::session::{Found, file_target, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -57,7 +57,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         // several trees are put side by side under their datasets' names
         let prefix = match (many, target.path()) {
             (false, b"") => Vec::new(),
-            (false, _) => super::session::base_name(target),
+            (false, _) => base_name(target),
             (true, b"") => target.dataset.as_bytes().to_vec(),
             (true, path) => [target.dataset.as_bytes(), b"/", path].concat(),
         };

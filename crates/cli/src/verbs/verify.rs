@@ -9,7 +9,7 @@ use pool::Pool;
 use serde_json::{Value, json};
 use zuse::verify::{Names, Options, Summary, verify};
 
-use super::Session;
+use super::session::Session;
 use super::session::targets;
 use crate::args::Parsed;
 use crate::error::{Outcome, failed, usage};

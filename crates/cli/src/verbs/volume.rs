@@ -13,7 +13,7 @@ use zpl::live::Volume;
 use zuse::host::Rest;
 use zuse::{Chunk, Contents, Target, read_past_damage};
 
-use super::Session;
+use super::session::Session;
 use super::session::{Found, file_target, is_target};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};

@@ -8,7 +8,8 @@ use pool::{Dataset, Kind, ListOptions};
 use serde_json::{Map, Value, json};
 use zpl::FileSystem;
 
-use super::{JSON, Session};
+use super::flags::JSON;
+use super::session::Session;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::pools::stdout;

@@ -24,7 +24,7 @@ use super::counting::{Bins, Counts, DEFERRED, Dittos, OTHER};
 use super::options::{Bin, Options};
 use super::progress::Progress;
 use super::shared::Shared;
-use super::trouble;
+use super::text::trouble;
 
 /// The results of a survey.
 pub(super) struct Survey {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use nvlist::NvList;
 use ondisk::ObjectType;
 use pool::{AllocClass, Pool};
-use vdev::TopVdev;
 
 use crate::error::Failure;
 
 use super::blocks::Survey;
 use super::counting::{ALL_LEVELS, ALL_TYPES, BINS, Bins, DEFERRED, LEVELS, OTHER, Sum, TYPES};
 use super::options::{Bin, Options};
+use super::text::trouble;
 use super::text::{self, quotient};
-use super::trouble;
+use super::top::whole_metaslabs;
 
 /// The smallest block, as a power of two.
 const FIRST_BIN: usize = 9;
@@ -117,13 +117,6 @@ fn classes(out: &mut dyn Write, pool: &Arc<Pool>, leaks: bool) -> Result<(), Fai
         writeln!(out, "\t{title:<16} {used:14}     used: {percent}%")?;
     }
     Ok(())
-}
-
-/// The number of whole metaslabs that fit on a vdev, and their bytes.
-pub(super) fn whole_metaslabs(top: &TopVdev) -> (u64, u64) {
-    let shift = u32::try_from(top.config().ms_shift).unwrap_or(u32::MAX);
-    let count = top.config().asize.checked_shr(shift).unwrap_or(0);
-    (count, count.checked_shl(shift).unwrap_or(0))
 }
 
 fn embedded(out: &mut dyn Write, options: &Options, survey: &Survey) -> io::Result<()> {

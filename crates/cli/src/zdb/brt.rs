@@ -8,7 +8,8 @@ use pool::Pool;
 use crate::error::Failure;
 
 use super::options::Options;
-use super::{text, trouble};
+use super::text;
+use super::text::trouble;
 
 /// Shows totals; with `-TT` by vdev, with `-TTT` how often blocks are used, with `-TTTT` each block.
 pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<(), Failure> {

@@ -9,10 +9,11 @@ use pool::Pool;
 
 use crate::error::{Failure, failed};
 
-use super::metaslabs::top_zap_number;
 use super::options::Options;
 use super::spacemaps::{Geometry, Map};
-use super::{trouble, uberblock};
+use super::text::trouble;
+use super::top::top_zap_number;
+use super::uberblock;
 
 /// Shows the checkpoint; with `-mmmm` also the space that it holds. Returns the exit status.
 pub(super) fn verify(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<u8, Failure> {

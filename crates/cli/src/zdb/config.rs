@@ -11,7 +11,8 @@ use site::devices;
 use vdev::import::Candidate;
 
 use crate::error::{Failure, Outcome, cause, failed};
-use crate::pools::{here, stdout};
+use crate::here::here;
+use crate::pools::stdout;
 
 /// The configuration in the MOS.
 pub(super) fn mos(out: &mut dyn Write, pool: &Pool) -> io::Result<()> {

@@ -18,7 +18,7 @@ use zuse::zil::ShowBlkPtr;
 use crate::error::{Failure, failed};
 
 use super::text::quotient;
-use super::trouble;
+use super::text::trouble;
 
 /// Flags of a log: being flushed, and having a valid checkpoint.
 const FLUSHING: u8 = 1;

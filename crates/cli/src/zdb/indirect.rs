@@ -10,9 +10,9 @@ use vdev::TopVdev;
 
 use crate::error::{Failure, failed};
 
-use super::metaslabs::top_zap_number;
 use super::options::Options;
 use super::spacemaps::{Geometry, Map};
+use super::top::top_zap_number;
 
 /// Prints births and mapping; entry by entry with `-mmmm`. Prints nothing for a vdev that was not removed.
 pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, top: &TopVdev) -> Result<(), Failure> {

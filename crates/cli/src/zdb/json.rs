@@ -8,7 +8,8 @@ use pool::Pool;
 use crate::error::Failure;
 
 use super::options::Options;
-use super::{blocks, metaslabs, objects, read, trouble, uberblock};
+use super::text::trouble;
+use super::{blocks, metaslabs, objects, read, uberblock};
 
 /// The list that every output begins with.
 pub(super) fn schema() -> NvList {

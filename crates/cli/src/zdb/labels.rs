@@ -8,7 +8,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
-use nvlist::{Encoding, Limits, NvList};
+use nvlist::{Limits, NvList};
 use ondisk::Uberblock;
 use ondisk::label::{self as layout, LABELS, key};
 
@@ -266,9 +266,4 @@ fn json(path: &Path, labels: &[Option<Label>]) -> NvList {
     all.insert("labels", configs);
     all.insert("uberblocks", uberblocks);
     all
-}
-
-/// Bytes that a list takes as labels pack it.
-pub(super) fn packed_len(list: &NvList) -> usize {
-    list.pack(Encoding::Xdr, base::Endian::Big).map_or(0, |bytes| bytes.len())
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use nvlist::{NvList, Uniqueness, Value};
 
-use super::labels::packed_len;
+use super::text::packed_len;
 use super::text::quotient;
 
 /// The parts of a configuration, each kind of value in a list of its own.

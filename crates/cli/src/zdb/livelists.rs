@@ -21,7 +21,7 @@ use crate::error::Failure;
 use super::objects::compact;
 use super::options::Options;
 use super::spacemaps::{Geometry, Map};
-use super::trouble;
+use super::text::trouble;
 
 /// Units of the logs of space changes.
 const LOG_SHIFT: u32 = 9;

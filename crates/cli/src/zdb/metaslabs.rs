@@ -13,7 +13,9 @@ use crate::error::{Failure, failed};
 
 use super::options::{self, Options};
 use super::spacemaps::{Geometry, Map};
-use super::{indirect, text, trouble};
+use super::text::trouble;
+use super::top::top_zap_number;
+use super::{indirect, text};
 
 /// Buckets of a histogram over all sizes.
 const SIZES: usize = 64;
@@ -82,16 +84,6 @@ fn header(out: &mut dyn Write, pool: &Arc<Pool>, top: &TopVdev) -> Result<(), Fa
     writeln!(out, "\n\t{:<10}{count:5}   {:<19}   {:<15}   {:<12}", "metaslabs", "offset", "spacemap", "free")?;
     let rule = "-".repeat(19);
     Ok(writeln!(out, "\t{:>15}   {rule}   {:>15}   {:>12}", &rule[4..], &rule[4..], &rule[7..])?)
-}
-
-/// A number in the ZAP of a top-level vdev; 0 if it is not there.
-pub(super) fn top_zap_number(pool: &Arc<Pool>, top: &TopVdev, key: &str) -> Result<u64, Failure> {
-    let id = top.config().top_zap.0;
-    if id == 0 {
-        return Ok(0);
-    }
-    let zap = pool.mos().object(id).and_then(dmu::Zap::open).and_then(|zap| zap.lookup_u64(key));
-    Ok(zap.map_err(|e| trouble(e.into()))?.unwrap_or(0))
 }
 
 fn show_metaslab(

@@ -34,6 +34,7 @@ mod shared;
 mod spacemaps;
 mod stats;
 mod text;
+mod top;
 mod uberblock;
 mod usage;
 
@@ -41,7 +42,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use crate::command::report;
-use crate::error::{Failure, Outcome, failed, usage as misuse};
+use crate::error::{Failure, Outcome, usage as misuse};
 use crate::log;
 use crate::pools::stdout;
 
@@ -63,11 +64,6 @@ pub(crate) fn main(args: &[OsString]) -> u8 {
         }
         Err(failure) => report(&failure),
     }
-}
-
-/// An error of the pool as a failure.
-fn trouble(e: pool::Error) -> Failure {
-    failed(format!("zdb: {e}"))
 }
 
 fn run(options: &Options) -> Outcome {

@@ -10,7 +10,7 @@ use site::readers::Reading;
 use vdev::import::{Candidate, scan};
 
 use crate::error::{Failure, failed};
-use crate::pools::here;
+use crate::here::here;
 
 use super::options::Options;
 use super::{config, recorder};

@@ -8,9 +8,9 @@ use pool::prop::nicebytes;
 
 use crate::error::Failure;
 
-use super::blockstats::whole_metaslabs;
 use super::options::Options;
-use super::trouble;
+use super::text::trouble;
+use super::top::whole_metaslabs;
 
 /// Blocks between two checks of the clock.
 const EVERY: u32 = 100;

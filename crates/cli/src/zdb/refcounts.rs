@@ -8,9 +8,9 @@ use pool::Pool;
 
 use crate::error::Failure;
 
-use super::metaslabs::top_zap_number;
 use super::spacemaps::Map;
-use super::trouble;
+use super::text::trouble;
+use super::top::top_zap_number;
 
 /// Compares the counts; prints only mismatches. Returns the exit status.
 pub(super) fn verify(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<u8, Failure> {

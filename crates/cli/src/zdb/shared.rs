@@ -15,7 +15,8 @@ use zuse::zil::ShowBlkPtr;
 
 use crate::error::Failure;
 
-use super::{ddt, trouble};
+use super::ddt;
+use super::text::trouble;
 
 /// An entry of a dedup table, with the references that were not used up yet.
 struct Dedup {

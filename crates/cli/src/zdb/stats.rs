@@ -9,7 +9,7 @@ use vdev::{TopVdev, VdevConfig};
 
 use crate::error::Failure;
 
-use super::trouble;
+use super::text::trouble;
 
 /// The figures of one vdev.
 #[derive(Default)]

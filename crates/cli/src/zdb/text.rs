@@ -7,9 +7,15 @@ use jiff::tz::TimeZone;
 use pool::prop::{nicebytes, nicenum};
 
 use super::options::Options;
+use crate::error::{Failure, failed};
 
 /// The widest bar of a histogram.
 const BAR: u64 = 40;
+
+/// An error of the pool as a failure.
+pub(super) fn trouble(e: pool::Error) -> Failure {
+    failed(format!("zdb: {e}"))
+}
 
 /// `n` in at most five characters, or as it is with `-P`.
 pub(super) fn number(options: &Options, n: u64) -> String {
@@ -86,4 +92,9 @@ mod tests {
         histogram(&mut none, &[0; 4], 0).unwrap();
         assert!(none.is_empty());
     }
+}
+
+/// Bytes that a list takes as labels pack it.
+pub(super) fn packed_len(list: &nvlist::NvList) -> usize {
+    list.pack(nvlist::Encoding::Xdr, base::Endian::Big).map_or(0, |bytes| bytes.len())
 }

@@ -5,7 +5,7 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::Kind;
 
-use super::create;
+use super::new_dataset;
 use super::select::said;
 use super::session::Session;
 use crate::error::{Failure, failed};
@@ -87,11 +87,11 @@ pub(super) fn make(session: &Session, name: &str, unmountable: bool) -> Result<(
         if unmountable {
             props.insert("canmount", 2u64);
         }
-        let input = create::request(create::OST_ZFS, props, None);
+        let input = new_dataset::request(new_dataset::OST_ZFS, props, None);
         session
             .control(ancestor)?
             .call(Ioc::Create, ancestor, &input)
-            .map_err(|e| create::refused(ancestor, Kind::Filesystem, &e))?;
+            .map_err(|e| new_dataset::refused(ancestor, Kind::Filesystem, &e))?;
     }
     Ok(())
 }

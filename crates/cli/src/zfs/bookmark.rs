@@ -4,13 +4,12 @@ use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value as Nv};
 
-use super::destroy::pool_of;
 use super::select::{self, said};
 use super::session::Session;
 use super::words::of_errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::names::Types;
+use crate::names::{Types, pool_of};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let operands = call.args.names();

@@ -5,8 +5,7 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::{Dataset, KeyStatus};
 
-use super::is_zoned;
-use super::select::{self, said};
+use super::select::{self, is_zoned, said};
 use super::session::Session;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};

@@ -1,27 +1,22 @@
 //! `zfs create`.
 
-use base::Errno;
-use control::{Failed, Ioc};
+use control::Ioc;
 use nvlist::NvList;
 use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
+use super::new_dataset::{OST_ZFS, OST_ZVOL, refused, request};
+use super::select;
 use super::session::Session;
-use super::words::standard;
-use super::{volume, words};
+use super::volume;
 use crate::args::Parsed;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::keys::{self, Material};
+use crate::keys;
 use crate::names::{self, Types};
 use crate::pools;
 use crate::props::valid::{Target, add_said, valid};
 use crate::props::{Said, values};
-
-/// A file system (OpenZFS: `DMU_OST_ZFS`).
-pub(super) const OST_ZFS: i32 = 2;
-/// A volume (OpenZFS: `DMU_OST_ZVOL`).
-const OST_ZVOL: i32 = 3;
 
 /// The version of new file systems (OpenZFS: `ZPL_VERSION`).
 const VERSION: u64 = 5;
@@ -168,7 +163,7 @@ fn check_props(name: &str, options: &Options, doing: &str) -> Result<NvList, Fai
     let pool = pools::of_dataset(name)?;
     let large_blocks = pool.as_ref().is_some_and(|pool| pool.feature_enabled("large_blocks"));
     let parent = pool.zip(name.rsplit_once('/')).and_then(|(pool, (parent, _))| pool.dataset(parent).ok());
-    let zoned = parent.as_ref().is_some_and(super::is_zoned);
+    let zoned = parent.as_ref().is_some_and(select::is_zoned);
     let target = Target { kind: options.kind, existing: None, large_blocks, zoned, key_params: true };
     let props = valid(&options.props, &target).map_err(|why| failed(format!("{doing}: {why}")))?;
     if options.kind == Kind::Volume && props.get_u64("volsize") == Some(0) && !options.dry_run {
@@ -189,31 +184,4 @@ fn tell(name: &str, options: &Options) {
             false => println!("\t{name}={value}"),
         }
     }
-}
-
-/// The request for a new dataset.
-pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList {
-    let mut input = NvList::new();
-    input.insert("type", ost);
-    if !props.is_empty() {
-        input.insert("props", props);
-    }
-    if let Some(key) = key {
-        input.insert("hidden_args", key.hidden());
-    }
-    input
-}
-
-/// The message for a dataset that could not be created.
-pub(super) fn refused(name: &str, kind: Kind, e: &Failed) -> Failure {
-    let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let why = match e.errno {
-        Errno::ENOENT => format!("no such parent '{parent}'"),
-        Errno::ENOTSUP => "pool must be upgraded to set this property or value".to_owned(),
-        Errno::EACCES => "encryption root's key is not loaded or provided".to_owned(),
-        Errno::ERANGE => "invalid property value(s) specified".to_owned(),
-        Errno::EINVAL if kind == Kind::Volume => words::of_errno(Errno::EINVAL),
-        _ => standard(e),
-    };
-    failed(format!("cannot create '{name}': {why}"))
 }

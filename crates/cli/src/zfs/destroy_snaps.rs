@@ -7,7 +7,7 @@ use pool::prop::nicebytes;
 use pool::{Dataset, Kind};
 
 use super::dependents;
-use super::destroy::{self, Destroyer, Options};
+use super::destroyer::{self, Destroyer, Options};
 use super::select::{self, said};
 use super::session::Session;
 use crate::error::{Failure, Outcome, failed};
@@ -47,7 +47,7 @@ pub(super) fn run(session: &Session, head: &str, spec: &str, options: Options) -
     }
     let mut snaps = NvList::new();
     gather.snaps.iter().for_each(|snap| snaps.insert(snap.name(), ()));
-    destroy::destroy_snapshots(session, snaps, options.defer)?;
+    destroyer::destroy_snapshots(session, snaps, options.defer)?;
     Ok(0)
 }
 
@@ -69,7 +69,7 @@ impl Gather<'_> {
         if !self.options.clones && !self.options.defer {
             for snap in chosen.iter().filter_map(|n| all.get(*n)) {
                 let clones = dependents::of(snap).map_err(trouble)?;
-                self.good &= destroy::check(snap, Kind::Snapshot, &clones.all, self.options.recurse);
+                self.good &= destroyer::check(snap, Kind::Snapshot, &clones.all, self.options.recurse);
             }
         }
         if self.options.verbose {
@@ -91,7 +91,7 @@ impl Gather<'_> {
         for range in sorted.chunk_by(|a, b| a + 1 == *b) {
             let at = |n: Option<&usize>| n.and_then(|n| all.get(*n));
             let (Some(first), Some(last)) = (at(range.first()), at(range.last())) else { continue };
-            range.iter().filter_map(|n| all.get(*n)).for_each(|snap| destroy::tell(snap.name(), self.options));
+            range.iter().filter_map(|n| all.get(*n)).for_each(|snap| destroyer::tell(snap.name(), self.options));
             let space = first.pool().reclaimed_by(first.name(), last.name());
             self.reclaimed += space.map_err(|e| failed(said(&e, first.name())))?.used;
         }

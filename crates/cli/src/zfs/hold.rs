@@ -5,13 +5,12 @@ use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::Dataset;
 
-use super::destroy::pool_of;
 use super::select::{self, said};
 use super::session::Session;
 use super::words::{BAD_TYPE, of_errno};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::names::Types;
+use crate::names::{Types, pool_of};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let holding = call.command.name == "hold";

@@ -10,9 +10,9 @@ use site::records;
 use super::select::{Selection, said};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::keys;
 use crate::names::Types;
-use crate::pools::here;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let loading = call.command.name == "load-key";

@@ -8,6 +8,7 @@ mod create;
 mod dependents;
 mod destroy;
 mod destroy_snaps;
+mod destroyer;
 mod diff;
 mod get;
 mod hold;
@@ -16,6 +17,7 @@ mod inherit;
 mod list;
 mod load_key;
 mod mount;
+mod new_dataset;
 mod progress;
 mod receive;
 mod rename;
@@ -37,29 +39,19 @@ use std::io::{self, Write};
 
 use pool::prop::DATASET;
 
-use crate::command::{Call, Tool};
-use crate::error::Outcome;
+use crate::command::Tool;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "zfs",
     groups: table::GROUPS,
     aliases: &[("umount", "unmount"), ("recv", "receive"), ("snap", "snapshot")],
+    list_scripts: None,
     epilogue,
 };
 
 /// Runs `zfs` with the arguments after its name; the exit status.
 pub(crate) fn main(args: &[OsString]) -> u8 {
     TOOL.main(args)
-}
-
-/// Returns whether a dataset belongs to a container.
-fn is_zoned(dataset: &pool::Dataset) -> bool {
-    let zoned = dataset.prop("zoned").ok().flatten();
-    zoned.and_then(|p| p.value.number()).is_some_and(|n| n != 0)
-}
-
-fn version(call: &Call<'_>) -> Outcome {
-    crate::command::version_command(call)
 }
 
 /// Prints the table of properties after the usage of commands that take some, else where to find it.

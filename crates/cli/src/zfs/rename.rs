@@ -6,12 +6,11 @@ use nvlist::NvList;
 use pool::Dataset;
 
 use super::ancestors::{self, Ancestors};
-use super::destroy::pool_of;
 use super::session::Session;
 use super::words::standard;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::names::{self, Types};
+use crate::names::{self, Types, pool_of};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let ancestors = Ancestors::of(call.args.count('p'));

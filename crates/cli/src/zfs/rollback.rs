@@ -5,14 +5,14 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::{Bookmark, Dataset, Kind, ListOptions};
 
-use super::destroy::{self, Destroyer, Options, pool_of};
+use super::destroyer::{self, Destroyer, Options};
 use super::select::{self, said};
 use super::session::Session;
 use super::words::{BAD_TYPE, standard};
 use super::{dependents, set};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed};
-use crate::names::Types;
+use crate::names::{Types, pool_of};
 
 /// Limit on the younger snapshots that are listed.
 const LISTED_MAX: usize = 32;
@@ -20,7 +20,7 @@ const LISTED_MAX: usize = 32;
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let clones = call.args.has('R');
     let recurse = clones || call.args.has('r');
-    let name = &destroy::only_operand(call)?;
+    let name = &destroyer::only_operand(call)?;
     Session::run(|session| {
         let snap = session.open(name, Types::SNAPSHOTS)?;
         let (head, _) = name.split_once('@').unwrap_or((name, ""));
@@ -144,7 +144,7 @@ fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
         return Err(failed(format!("cannot rollback '{name}': {why}")));
     }
     if reserved {
-        let now = number(&destroy::reopen(name)?, "volsize");
+        let now = number(&destroyer::reopen(name)?, "volsize");
         if let Some(now) = now.filter(|now| Some(*now) != old_size) {
             let mut props = NvList::new();
             props.insert("refreservation", now);

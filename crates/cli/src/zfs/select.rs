@@ -289,3 +289,9 @@ pub(super) fn describe(entry: &Entry, as_int: bool) -> Result<nvlist::NvList, Fa
     }
     Ok(list)
 }
+
+/// Returns whether a dataset belongs to a container.
+pub(super) fn is_zoned(dataset: &Dataset) -> bool {
+    let zoned = dataset.prop("zoned").ok().flatten();
+    zoned.and_then(|p| p.value.number()).is_some_and(|n| n != 0)
+}

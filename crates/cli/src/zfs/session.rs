@@ -7,13 +7,12 @@ use control::{Control, Failed, Ioc};
 use nvlist::NvList;
 use pool::{Dataset, Spa};
 
-use super::destroy::pool_of;
 use super::select;
 use crate::error::{Failure, Outcome, failed};
-use crate::names::{self, Types};
-use crate::pools::here;
+use crate::here::here;
+use crate::names::{self, Types, pool_of};
 use crate::progress::bar;
-use crate::{replay, writable};
+use crate::{messages, replay, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.
 #[derive(Debug, Default)]
@@ -71,7 +70,7 @@ impl Session {
             // after a command that was killed: what its log has promised belongs to what is snapshotted, cloned or
             // renamed now
             replay::all(control.spa())?;
-            control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", writable::why(&e))))?;
+            control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", messages::why(&e))))?;
         }
         Ok(Some(control))
     }
@@ -108,7 +107,7 @@ impl Session {
     pub(super) fn wait_freed(&self) -> Result<(), Failure> {
         self.open.borrow().iter().try_for_each(|control| {
             let spa = control.spa();
-            free_all(spa).map_err(|e| failed(format!("cannot free space in '{}': {}", spa.name(), writable::why(&e))))
+            free_all(spa).map_err(|e| failed(format!("cannot free space in '{}': {}", spa.name(), messages::why(&e))))
         })
     }
 
@@ -120,7 +119,7 @@ impl Session {
             here().hide_changes(spa);
             let logged = if good && control.has_changed() { writable::log(spa) } else { Ok(()) };
             let closed = logged.and_then(|()| spa.close());
-            let closed = closed.map_err(|e| failed(format!("cannot close '{}': {}", spa.name(), writable::why(&e))));
+            let closed = closed.map_err(|e| failed(format!("cannot close '{}': {}", spa.name(), messages::why(&e))));
             result = result.and(closed);
         }
         result

@@ -5,10 +5,10 @@ use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::{Dataset, Kind};
 
-use super::select::said;
+use super::select::{is_zoned, said};
 use super::session::Session;
+use super::volume;
 use super::words::{of_property, standard};
-use super::{is_zoned, volume};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;

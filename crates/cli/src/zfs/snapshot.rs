@@ -5,13 +5,12 @@ use control::Ioc;
 use nvlist::{NvList, Value as Nv};
 use pool::{Dataset, Kind};
 
-use super::destroy::pool_of;
 use super::select::{self, said};
 use super::session::Session;
 use super::words::{self, standard};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::names::{self, Types};
+use crate::names::{self, Types, pool_of};
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 

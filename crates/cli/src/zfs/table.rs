@@ -2,10 +2,11 @@
 
 use super::{
     bookmark, change_key, clone, create, destroy, diff, get, hold, holds, inherit, list, load_key, mount, rename,
-    rollback, set, snapshot, upgrade, userspace, version, wait,
+    rollback, set, snapshot, upgrade, userspace, wait,
 };
 use crate::args::{JSON_INT, Long};
 use crate::command::Command;
+use crate::version;
 
 const J: &[Long] = &[("json", 'j')];
 const JSON: &[Long] = &[("json", 'j'), ("json-int", JSON_INT)];
@@ -33,7 +34,7 @@ const SEND: &[Long] = &[
 
 /// All commands, in the groups of the usage text.
 pub(super) static GROUPS: &[&[Command]] = &[
-    &[Command { name: "version", usage: "\tversion [-j]\n", options: "j", longs: J, run: Some(version) }],
+    &[Command { name: "version", usage: "\tversion [-j]\n", options: "j", longs: J, run: Some(version::run) }],
     &[
         Command {
             name: "create",

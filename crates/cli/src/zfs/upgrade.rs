@@ -8,8 +8,8 @@ use super::session::Session;
 use super::set;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::names::Types;
-use crate::pools::here;
 
 /// The newest version (OpenZFS: `ZPL_VERSION`).
 const NEWEST: u64 = 5;

@@ -14,10 +14,10 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::here;
+use crate::here::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
-use crate::{pools, writable};
+use crate::{messages, pools, writable};
 
 /// The checks that are overridden.
 struct Allowed {
@@ -102,7 +102,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
 pub(super) fn why(e: &control::Failed) -> String {
     match &*e.error {
         control::Error::Pool(pool::Error::Refused { why: pool::Refusal::Busy, .. }) => "pool is busy".to_owned(),
-        control::Error::Pool(e) => writable::why(e),
+        control::Error::Pool(e) => messages::why(e),
         control::Error::Device(e) => of_device(e),
         other => other.to_string(),
     }

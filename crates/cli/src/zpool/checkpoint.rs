@@ -9,7 +9,7 @@ use site::Imported;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{messages, pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let args = &call.args;
@@ -27,7 +27,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn make(record: &Imported) -> Result<(), Failure> {
     let doing = format!("cannot checkpoint '{}'", record.name);
     let spa = writable::open(record, &doing)?;
-    ask(&spa, Ioc::PoolCheckpoint).map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
+    ask(&spa, Ioc::PoolCheckpoint).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
     writable::close(&spa, &doing)
 }
 
@@ -37,7 +37,7 @@ fn discard(record: &Imported) -> Result<(), Failure> {
     let spa = writable::open(record, &doing)?;
     ask(&spa, Ioc::PoolDiscardCheckpoint).map_err(|e| match &*e.error {
         control::Error::Pool(pool::Error::NoCheckpoint) => failed(format!("{doing}: checkpoint does not exist")),
-        _ => failed(format!("{doing}: {}", writable::why_failed(&e))),
+        _ => failed(format!("{doing}: {}", messages::why_failed(&e))),
     })?;
     writable::close(&spa, &doing)
 }

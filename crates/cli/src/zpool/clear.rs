@@ -11,7 +11,7 @@ use site::{Imported, iostats};
 use super::vdevs::{Vdev, Vdevs};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{messages, pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -45,7 +45,7 @@ fn find(record: &Imported, wanted: &str, doing: &str) -> Result<Vdev, Failure> {
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
     let pool = pools::open(record)?;
     let (vdev, _) = Vdevs::find(&pool, wanted)?.ok_or_else(|| cannot("no such device in pool"))?;
-    let spares = pool.spares().map_err(|e| cannot(&writable::why(&e)))?;
+    let spares = pool.spares().map_err(|e| cannot(&messages::why(&e)))?;
     if spares.iter().any(|spare| spare.get_u64(key::GUID) == Some(vdev.guid.0)) {
         return Err(cannot("device is reserved as a hot spare"));
     }

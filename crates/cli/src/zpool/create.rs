@@ -15,14 +15,14 @@ use super::newdevs::NewVdevs;
 use crate::args::{Parsed, SIZE};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::here::here;
 use crate::keys::{self, Material};
-use crate::pools::here;
 use crate::props::compat::Compat;
 use crate::props::dataset;
 use crate::props::pool::{self as pool_props, LATER, When};
 use crate::props::valid::{Target, valid};
 use crate::props::{Said, values};
-use crate::{names, pools, writable};
+use crate::{messages, names, pools, writable};
 
 /// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
@@ -310,7 +310,7 @@ fn make(name: &str, input: &NvList) -> Result<Control, String> {
     let who = (site::writing::hooks(), writable::caller());
     Control::create_pool(name, input, who, Arc::new(here().clone())).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
-        (_, control::Error::Pool(e)) => writable::why(&e),
+        (_, control::Error::Pool(e)) => messages::why(&e),
         (_, control::Error::Device(e)) => of_device(&e),
         (_, other) => other.to_string(),
     })

@@ -5,7 +5,7 @@ use nvlist::NvList;
 
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{messages, pools, writable};
 
 const DAY_S: u64 = 86_400;
 /// Units of a request.
@@ -41,7 +41,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         input.insert("ddt_prune_unit", unit);
         input.insert("ddt_prune_amount", amount);
         let done = control.call(Ioc::DdtPrune, &record.name, &input);
-        done.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
+        done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
         writable::close(control.spa(), &doing)
     })?;
     Ok(status)

@@ -8,16 +8,17 @@ use pool::Pool;
 use pool::prop::{POOL, format_pool};
 use site::Imported;
 
+use super::describe::{self, describe, json_key};
 use super::list::cell;
 use super::unavailable::{Seen, each};
 use super::vdev_props::{self, Wanted};
-use super::{describe, json_key};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::json;
-use crate::pools::{here, stdout};
+use crate::pools::stdout;
 
 const FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
 
@@ -134,7 +135,8 @@ fn cells_of(pool: &Arc<Pool>, columns: Option<&[Column]>, parsable: bool) -> Res
         }
         return Ok(cells);
     }
-    let props = super::props(pool).map_err(|e| failed(format!("cannot get properties of '{}': {e}", pool.name())))?;
+    let props =
+        describe::props(pool).map_err(|e| failed(format!("cannot get properties of '{}': {e}", pool.name())))?;
     let of = |(name, value): (String, pool::prop::PropValue)| {
         let text = format_pool(&name, &value.value, parsable);
         let column = match pool::prop::find_pool(&name) {

@@ -21,10 +21,10 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{Parsed, REWIND_TO_CHECKPOINT};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::pools::here;
+use crate::here::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
-use crate::{keys, names, replay, writable};
+use crate::{keys, messages, names, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -345,7 +345,7 @@ fn import_writable(
         vdev::Error::Busy { .. } => cannot("one or more devices are already in use\n".to_owned()),
         other => cannot(other.to_string()),
     })?;
-    let spa = import.write(&locked).map_err(|e| cannot(writable::why(&e)))?;
+    let spa = import.write(&locked).map_err(|e| cannot(messages::why(&e)))?;
     print!("{told}");
     writable::catch_up(&spa);
     let (mut record, remembered) = import.remember(&spa).map_err(|e| cannot(e.to_string()))?;
@@ -354,7 +354,7 @@ fn import_writable(
     // as mounting the file systems would do it; logs that cannot be opened now can be later
     let status = if options.mount && !replay::all(&spa)? { 1 } else { status };
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
-        spa.set_prop(&name, value).map_err(|e| cannot(writable::why(&e)))?;
+        spa.set_prop(&name, value).map_err(|e| cannot(messages::why(&e)))?;
     }
     writable::close(&spa, &doing)?;
     remembered?;

@@ -14,14 +14,15 @@ use site::iostats::{self, Record};
 use vdev::{IoFigures, QueueDepths};
 
 use super::iostat_table::{Histogram, Kind, Layout, space};
+use super::repeat::{Repeat, timestamp};
 use super::scripts::{self, Scripts};
 use super::vdev_props::unresolved;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
-use super::{Repeat, timestamp};
 use crate::args::Parsed;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, here, stdout};
+use crate::here::here;
+use crate::pools::{self, stdout};
 
 /// What the figures need beside the names.
 const FIGURES_WIDTH: usize = 42;

@@ -10,7 +10,7 @@ use vdev::{device, label};
 use super::newdevs::owners;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::pools::here;
+use crate::here::here;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();

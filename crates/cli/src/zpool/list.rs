@@ -7,15 +7,17 @@ use nvlist::NvList;
 use pool::Pool;
 use pool::prop::{POOL, format_pool, nicenum};
 
+use super::describe::{self, describe, json_key};
+use super::repeat::{Repeat, timestamp};
 use super::status_json::print_pools;
 use super::unavailable::{Seen, each};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
-use super::{Repeat, describe, json_key, timestamp};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{here, stdout};
+use crate::here::here;
+use crate::pools::stdout;
 
 const DEFAULT: &str = "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
@@ -72,7 +74,7 @@ pub(super) fn cell(pool: &Arc<Pool>, column: &Column, parsable: bool) -> Result<
     if column.name == "name" {
         return Ok(Some(Cell { text: pool.name().to_owned(), ..Cell::none() }));
     }
-    let value = super::prop(pool, &column.name);
+    let value = describe::prop(pool, &column.name);
     let value =
         value.map_err(|e| failed(format!("cannot get property '{}' of '{}': {e}", column.name, pool.name())))?;
     let text = |v: &pool::prop::Value| format_pool(&column.name, v, parsable);
@@ -263,7 +265,7 @@ fn vdevs_json(pool: &str, vdevs: &Vdevs, columns: &[Column], options: &Options) 
 }
 
 fn vdev_json(pool: &str, vdev: &Vdev, columns: &[Column], options: &Options, class: Option<&str>) -> NvList {
-    let mut item = super::status_json::describe_vdev(pool, vdev, options.names, options.as_int, class);
+    let mut item = super::vdev_json::describe_vdev(pool, vdev, options.names, options.as_int, class);
     let mut properties = NvList::new();
     for column in columns.iter().filter(|column| column.name != "name") {
         let text = vdev_value(vdev, &column.name, class == Some("spare"), options.style.parsable);

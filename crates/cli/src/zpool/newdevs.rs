@@ -14,8 +14,8 @@ use vdev::{Access, Device, DeviceKind, device};
 
 use super::vdevs::Class;
 use crate::error::{Failure, cause, failed};
+use crate::here::here;
 use crate::pools;
-use crate::pools::here;
 
 /// The folder of short disk names.
 const DISK_ROOT: &str = "/dev";

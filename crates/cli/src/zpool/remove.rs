@@ -10,7 +10,7 @@ use super::add::why;
 use super::vdevs::{Class, Vdevs};
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
-use crate::pools::here;
+use crate::here::here;
 use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {

@@ -15,7 +15,7 @@ use zuse::{ScrubOptions, Scrubbed};
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{messages, pools, writable};
 
 /// The operation that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ fn request(what: What) -> NvList {
 fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open(record, doing)?, writable::caller());
     let done = control.call(Ioc::PoolScrub, &record.name, &request(what));
-    done.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
+    done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
     writable::close(control.spa(), doing)
 }
 
@@ -108,13 +108,13 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
     let spa = control.spa();
     let cannot = |why: String| failed(format!("{doing}: {why}"));
-    let begun = spa.view().and_then(|view| view.scan()).map_err(|e| cannot(writable::why(&e)))?;
+    let begun = spa.view().and_then(|view| view.scan()).map_err(|e| cannot(messages::why(&e)))?;
     if begun.is_some_and(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning) {
         read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
     }
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
         Err(Failed { errno: Errno::ECANCELED, .. }) => return writable::close(spa, doing),
-        begun => begun.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?,
+        begun => begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?,
     };
     read(spa, &|stop, threads, progress| match what {
         What::Errors => zuse::error_scrub(spa, threads, stop, progress),
@@ -162,7 +162,7 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
         input.insert("scan_type", 2u64);
         input.insert("scan_command", 0u64);
         let cannot = |why: String| failed(format!("{doing}: {why}"));
-        control.call(Ioc::PoolScrub, &record.name, &input).map_err(|e| cannot(writable::why_failed(&e)))?;
+        control.call(Ioc::PoolScrub, &record.name, &input).map_err(|e| cannot(messages::why_failed(&e)))?;
         let spa = control.spa();
         read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
         writable::close(spa, &doing)

@@ -2,15 +2,16 @@
 
 use control::Ioc;
 use nvlist::NvList;
+use pool::Pool;
 use pool::feature::{self, State};
-use pool::{Pool, Value};
 use site::Imported;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::here;
+use crate::here::here;
 use crate::props::compat::Compat;
 use crate::props::pool::{self as pool_props, When};
+use crate::props::values;
 use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -41,21 +42,13 @@ fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
     // a property that applies only while the pool is open is not stored in it
     let kept = checked.into_iter().filter(|(name, _)| name == "version" || !pool_props::is_transient(name));
     let mut props = NvList::new();
-    kept.for_each(|(name, value)| props.insert(name, value_of(value)));
+    kept.for_each(|(name, value)| props.insert(name, values::value_of(value)));
     if props.is_empty() {
         return Ok(());
     }
     let mut input = NvList::new();
     input.insert("props", props);
     writable::request(record, &doing, Ioc::PoolSetProps, &input).map(drop)
-}
-
-/// The value of a property in a request.
-pub(super) fn value_of(value: Value) -> nvlist::Value {
-    match value {
-        Value::Number(number) => number.into(),
-        Value::String(text) => text.as_str().into(),
-    }
 }
 
 /// Checks that a feature is in the set that the pool's `compatibility` allows.

@@ -6,57 +6,24 @@ use nvlist::{NvList, NvString};
 use ondisk::ddt::DdtStat;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use pool::Pool;
-use pool::prop::{nicebytes, nicenum};
 use site::iostats::Record;
 use vdev::{VdevAux, VdevState, VdevType};
 
-use super::activity::{Activity, ctime};
+use super::activity::Activity;
 use super::dedup::Dedup;
+use super::describe::{describe, json_key};
 use super::leaf_work::Work;
+use super::repeat::timestamp;
 use super::scripts::Scripts;
-use super::status::{Facts, Options, damaged, slow};
+use super::status_facts::{Facts, Options, damaged, slow};
 use super::unavailable::{Seen, each};
-use super::vdevs::{Class, NameFlags, Vdev};
-use super::{describe, json_key, timestamp};
+use super::vdev_json::{Numbers, aux, describe_vdev};
+use super::vdevs::{Class, Vdev};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::number_or_text;
 use crate::command::Call;
 use crate::error::{Failure, Outcome};
 use crate::json;
-
-/// The format of numbers.
-#[derive(Clone, Copy)]
-pub(super) struct Numbers {
-    parsable: bool,
-    pub(super) as_int: bool,
-}
-
-impl Numbers {
-    fn put(self, list: &mut NvList, key: &str, n: u64, nice: fn(u64) -> String) {
-        let text = if self.parsable { n.to_string() } else { nice(n) };
-        match self.as_int {
-            true => list.insert(key, n),
-            false => list.insert(key, text),
-        }
-    }
-
-    fn count(self, list: &mut NvList, key: &str, n: u64) {
-        self.put(list, key, n, nicenum);
-    }
-
-    fn bytes(self, list: &mut NvList, key: &str, n: u64) {
-        self.put(list, key, n, nicebytes);
-    }
-
-    fn time(self, list: &mut NvList, key: &str, n: u64) {
-        self.put(list, key, n, ctime);
-    }
-
-    /// Adds an exact number, whatever the options.
-    fn plain(self, list: &mut NvList, key: &str, n: u64) {
-        list.insert(key, number_or_text(&n.to_string(), self.as_int));
-    }
-}
 
 pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&Scripts>) -> Outcome {
     let args = &call.args;
@@ -133,43 +100,6 @@ fn pool_json(
         item.insert("errlist", nvlist::Value::StringArray(paths));
     }
     Ok(item)
-}
-
-/// The JSON fields of each vdev (OpenZFS: `fill_vdev_info`).
-pub(super) fn describe_vdev(pool: &str, vdev: &Vdev, flags: NameFlags, as_int: bool, class: Option<&str>) -> NvList {
-    let mut list = NvList::new();
-    list.insert("name", vdev.name(pool, flags));
-    list.insert("vdev_type", vdev.kind.name());
-    list.insert("guid", number_or_text(&vdev.guid.to_string(), as_int));
-    for (key, text) in [("path", &vdev.path), ("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
-        if let Some(text) = text {
-            list.insert(key, text.as_str());
-        }
-    }
-    let of_tree = match vdev.class {
-        Class::Logs => "log",
-        class => class.title(),
-    };
-    list.insert("class", class.unwrap_or(of_tree));
-    list.insert("state", state(vdev.state));
-    list
-}
-
-const fn state(state: VdevState) -> &'static str {
-    match state {
-        VdevState::CantOpen => "CANT_OPEN",
-        other => other.name(),
-    }
-}
-
-const fn aux(aux: VdevAux) -> &'static str {
-    match aux {
-        VdevAux::None => "NONE",
-        VdevAux::OpenFailed => "OPEN_FAILED",
-        VdevAux::NoReplicas => "NO_REPLICAS",
-        VdevAux::ErrExceeded => "ERR_EXCEEDED",
-        VdevAux::External => "EXTERNAL",
-    }
 }
 
 /// Writes vdevs.

@@ -7,7 +7,7 @@ use site::Imported;
 use crate::args::TYPES;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{messages, pools, writable};
 
 /// The structures that can be condensed.
 const CONDENSE_TYPES: [&str; 1] = ["log_spacemap"];
@@ -27,7 +27,7 @@ fn sync(record: &Imported, force: bool) -> Result<(), Failure> {
     let mut input = NvList::new();
     input.insert("force", force);
     writable::ask(&spa, &doing, Ioc::PoolSync, &input)?;
-    spa.close().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))
+    spa.close().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 pub(super) fn condense(call: &Call<'_>) -> Outcome {

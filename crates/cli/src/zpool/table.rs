@@ -2,13 +2,14 @@
 
 use super::{
     add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list,
-    remove, scrub, set, status, sync, upgrade, version, wait,
+    remove, scrub, set, status, sync, upgrade, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
     REWIND_TO_CHECKPOINT, SIZE, TYPES,
 };
 use crate::command::Command;
+use crate::version;
 
 const J: &[Long] = &[("json", 'j')];
 const JSON_GUID: &[Long] = &[("json", 'j'), ("json-int", JSON_INT), ("json-pool-key-guid", JSON_POOL_KEY_GUID)];
@@ -30,7 +31,7 @@ const IMPORT: &[Long] = &[("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
 
 /// All commands, in the groups of the usage text.
 pub(super) static GROUPS: &[&[Command]] = &[
-    &[Command { name: "version", usage: "\tversion [-j]\n", options: "j", longs: J, run: Some(version) }],
+    &[Command { name: "version", usage: "\tversion [-j]\n", options: "j", longs: J, run: Some(version::run) }],
     &[
         Command {
             name: "create",

@@ -10,7 +10,7 @@ use vdev::VdevState;
 
 use super::reason::Reason;
 use super::show;
-use super::status_json::{self, Numbers};
+use super::vdev_json::{self, Numbers};
 use super::vdevs::{NameFlags, Vdev, Vdevs};
 use crate::columns::{Cell, Column, number_or_text};
 use crate::error::{Failure, Outcome};
@@ -105,7 +105,7 @@ impl Unavailable {
     }
 
     fn vdev_json(&self, into: &mut NvList, vdev: &Vdev, names: NameFlags, numbers: Numbers) {
-        let mut list = status_json::describe_vdev(&self.name, vdev, names, numbers.as_int, None);
+        let mut list = vdev_json::describe_vdev(&self.name, vdev, names, numbers.as_int, None);
         let mut children = NvList::new();
         for child in vdev.children.iter().filter(|child| !child.is_hidden()) {
             self.vdev_json(&mut children, child, names, numbers);

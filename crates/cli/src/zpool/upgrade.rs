@@ -10,7 +10,7 @@ use site::Imported;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::here;
+use crate::here::here;
 use crate::props::compat::Compat;
 use crate::props::pool::{LATER, VERSION_BEFORE};
 use crate::{pools, writable};

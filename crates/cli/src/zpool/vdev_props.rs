@@ -10,13 +10,14 @@ use pool::{Pool, Value, VdevProps};
 use site::{Imported, iostats};
 use vdev::VdevErrors;
 
-use super::describe;
-use super::status_json::describe_vdev;
+use super::describe::describe;
+use super::vdev_json::describe_vdev;
 use super::vdevs::{NameFlags, ROOT, Vdev, Vdevs};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, here, stdout};
+use crate::here::here;
+use crate::pools::{self, stdout};
 use crate::props::values::{self, Of as ValueOf, TEXT_MAX};
 use crate::{json, writable};
 
@@ -222,7 +223,7 @@ pub(super) fn set(record: &Imported, vdev: &str, property: &str, text: &str) -> 
     let doing = format!("cannot set property {property} for {name} on {}", record.name);
     let (property, value) = check(property, text).map_err(|why| failed(format!("{doing}: {why}")))?;
     let (mut props, mut input) = (NvList::new(), NvList::new());
-    props.insert(property, super::set::value_of(value));
+    props.insert(property, values::value_of(value));
     input.insert("vdevprops_set_vdev", found.guid.0);
     input.insert("vdevprops_set_props", props);
     writable::request(record, &doing, Ioc::VdevSetProps, &input).map(drop)

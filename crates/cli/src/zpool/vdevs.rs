@@ -11,7 +11,7 @@ use pool::{AllocClass, Pool, VdevSpace};
 use vdev::{VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, VdevType};
 
 use crate::error::{Failure, failed};
-use crate::pools::here;
+use crate::here::here;
 
 /// The naming of leaves: the options -g, -L and -P, and the environment variables of OpenZFS.
 #[derive(Clone, Copy, Debug, Default)]

@@ -15,11 +15,12 @@ use site::Imported;
 use vdev::VdevType;
 
 use super::activity::{Activity, REBUILD_ACTIVE};
-use super::{Repeat, timestamp};
+use super::repeat::{Repeat, timestamp};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, here, stdout};
-use crate::writable;
+use crate::here::here;
+use crate::pools::{self, stdout};
+use crate::{messages, writable};
 
 /// The activities that can be waited for, in the order of the columns.
 const ACTIVITIES: [&str; 10] =
@@ -126,7 +127,7 @@ fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failu
     }
     let doing = format!("cannot wait for activity in '{}'", record.name);
     let spa = writable::open(record, &doing)?;
-    let trouble = |e: pool::Error| failed(format!("{doing}: {}", writable::why(&e)));
+    let trouble = |e: pool::Error| failed(format!("{doing}: {}", messages::why(&e)));
     let (mut last, mut idle) = (*before, 0);
     while is_any(wanted, &last) && idle < IDLE_TXGS_MAX {
         spa.sync().map_err(trouble)?;

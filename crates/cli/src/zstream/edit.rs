@@ -8,7 +8,7 @@ use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use codec::Compress;
 use stream::edit::{self, Fate, Part};
 
-use super::{READ_BYTES, usage};
+use super::common::{READ_BYTES, usage};
 use crate::args;
 use crate::error::{Failure, Outcome, cause, failed};
 

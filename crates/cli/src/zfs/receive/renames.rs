@@ -11,9 +11,8 @@ use pool::Dataset;
 
 use super::{Receive, find_by_guid};
 use crate::error::{Failure, failed};
-use crate::names::Types;
+use crate::names::{Types, pool_of};
 use crate::zfs::ancestors;
-use crate::zfs::destroy::pool_of;
 use crate::zfs::select::{self, said};
 
 /// Limit on passes per dataset and snapshot: it is moved to a temporary name, to its final name, and promoted. More

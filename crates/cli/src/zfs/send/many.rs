@@ -6,7 +6,7 @@ use pool::Dataset;
 use site::long_holds::Looking;
 use stream::package::{Gathered, Plan, Step, What, conclusion, header};
 
-use super::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
+use super::stream::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::zfs::select;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use stream::package::{Gathered, What, conclusion, header};
 
-use super::{Options, Start, Stream, held, line, looking, output, start, stream_to, tell, total};
+use super::stream::{Options, Start, Stream, held, line, looking, output, start, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::select;

@@ -6,7 +6,7 @@ use nvlist::NvList;
 use pool::Dataset;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
-use super::{Options, Start, Stream, held, line, looking, output, stream_to, tell, total};
+use super::stream::{Options, Start, Stream, held, line, looking, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::pools;

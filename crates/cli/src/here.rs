@@ -1,0 +1,38 @@
+//! The pools of this machine, as this process uses them.
+
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, OnceLock};
+
+use pool::Pool;
+use site::{Front, Site};
+
+use crate::keys::given;
+
+/// Standard error and the terminal, as the front end of a site.
+struct Terminal;
+
+impl Front for Terminal {
+    fn warn(&self, warning: &str) {
+        eprintln!("warning: {warning}");
+    }
+
+    fn waiting(&self, device: &str, holder: &str) {
+        if io::stderr().is_terminal() {
+            eprintln!("waiting: {device} is in use{holder}");
+        }
+    }
+
+    fn overdue(&self, line: &str) {
+        eprintln!("zuse: {line}");
+    }
+
+    fn opened(&self, pool: &Arc<Pool>) {
+        given::load_given(pool);
+    }
+}
+
+/// The pools of this machine, as this process uses them.
+pub(crate) fn here() -> &'static Site {
+    static HERE: OnceLock<Site> = OnceLock::new();
+    HERE.get_or_init(|| Site::new(Arc::new(Terminal)))
+}

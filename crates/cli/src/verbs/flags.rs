@@ -1,0 +1,14 @@
+//! Long options that several verbs have.
+
+use crate::args;
+
+/// `--sha256`.
+pub(super) const SHA256: char = '\u{e010}';
+/// `--json`.
+pub(super) const JSON: char = '\u{e011}';
+/// `--datasets`.
+pub(super) const DATASETS: char = '\u{e012}';
+/// `--with-log`.
+pub(super) const WITH_LOG: char = '\u{e013}';
+/// `--rewind-to-checkpoint`.
+pub(super) const CHECKPOINT: char = args::REWIND_TO_CHECKPOINT;
