@@ -132,6 +132,9 @@ impl ReadOnlyControl {
 
     fn send(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let mut flags = flags_of(input)?;
+        // a stream that was interrupted at its very beginning is resumed as well
+        let offset = input.get_u64("resume_offset").unwrap_or(0);
+        flags.resume = input.get_u64("resume_object").map(|object| ResumeAt { object, offset });
         let number = input.get_i32("fd").unwrap_or(-1);
         let (output, progress) = self.files.out(number).ok_or(Error::BadFile(number))?;
         let to = self.view.dataset(name)?;

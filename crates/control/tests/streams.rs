@@ -84,6 +84,8 @@ fn streams_go_through_files_of_the_caller() {
         assert!(out.get_u64("read_bytes").unwrap() > RECORD_SIZE as u64);
         assert_eq!(guid(snapname), guid(from));
     }
+    // the record of a request is written with the next txg
+    control.spa().sync().unwrap();
     let history = control.call(Ioc::PoolGetHistory, "t", &NvList::new()).unwrap();
     let records = history.get_nvlist_array("history record").unwrap();
     assert_eq!(records.iter().filter(|record| record.get_str("ioctl") == Some("receive")).count(), 2);

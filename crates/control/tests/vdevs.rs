@@ -21,7 +21,7 @@ fn list(pairs: &[(&str, Value)]) -> NvList {
 }
 
 /// A request for vdevs on new files in `dir`: words that begin with a slash.
-fn config(dir: &Path, words: &str) -> NvList {
+fn config(dir: &Path, words: &str, ashift: Option<u64>) -> NvList {
     let words = words.split(' ').map(|word| match word.strip_prefix('/') {
         Some(name) => {
             let path = dir.join(name);
@@ -31,7 +31,7 @@ fn config(dir: &Path, words: &str) -> NvList {
         None => word.to_owned(),
     });
     let spec = VdevSpec::parse(&words.collect::<Vec<_>>()).unwrap();
-    list(&[("config", NewVdevs { spec, ashift: Some(12), shared: Vec::new() }.to_list().into())])
+    list(&[("config", NewVdevs { spec, ashift, shared: Vec::new() }.to_list().into())])
 }
 
 const DONE: Errno = Errno::from_raw(0);
@@ -45,7 +45,9 @@ fn vdevs_are_added_and_removed_by_request() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
     let tops = || control.spa().tree().tops().iter().filter(|top| top.is_concrete()).count();
-    assert_eq!(errno(&control, Ioc::VdevAdd, &config(dir.path(), "log mirror /l /m")), DONE);
+    let larger = config(dir.path(), "/n", Some(12));
+    assert_eq!(errno(&control, Ioc::VdevAdd, &larger), Errno::ZFS_ERR_ASHIFT_MISMATCH);
+    assert_eq!(errno(&control, Ioc::VdevAdd, &config(dir.path(), "log mirror /l /m", None)), DONE);
     assert_eq!(tops(), 2);
     let log = control.spa().tree().tops().iter().find(|top| top.config().is_log).map(|top| top.guid()).unwrap();
     assert_eq!(errno(&control, Ioc::VdevRemove, &list(&[("guid", log.0.into())])), DONE);
@@ -82,7 +84,7 @@ fn a_pool_is_made_by_request_and_its_history_names_the_caller() {
     let make = |input: &NvList| {
         Control::create_pool("new", input, (Hooks::default(), caller.clone()), Arc::new(Plain)).map_err(|e| e.errno)
     };
-    let mut input = config(dir.path(), "mirror /a /b log /c");
+    let mut input = config(dir.path(), "mirror /a /b log /c", Some(12));
     let root = list(&[("compression", 15u64.into())]);
     input.insert("props", list(&[("feature@nonesuch", 0u64.into())]));
     assert_eq!(make(&input).map(drop), Err(Errno::EINVAL));
