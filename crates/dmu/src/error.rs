@@ -102,6 +102,16 @@ pub enum Error {
         /// The value asked for.
         value: u64,
     },
+    /// The object is changed in another txg, by a transaction that is not finished (EAGAIN).
+    #[error("{} of dataset {objset} is changed in another txg than {txg}", .object.map_or("an object".to_string(), |id| format!("object {id}")))]
+    InOtherTxg {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object; `None` for all of the dataset.
+        object: Option<u64>,
+        /// The txg of the transaction.
+        txg: base::Txg,
+    },
     /// The ZAP has an entry of this key already (EEXIST).
     #[error("ZAP object {object} of dataset {objset} has an entry '{key}' already")]
     KeyExists {

@@ -51,7 +51,7 @@ pub use destroyed::{DESTROYED_OBJSET, Ended, walk_destroyed};
 pub use error::Error;
 pub use live::{
     BlockOwner, NewObject, NoOwner, Owner, PrimaryCache, RawObjset, RedundantMetadata, Settled, SyncCx, SyncedBlock,
-    Tx, TxHold, UsedBy, WritePolicy,
+    Tx, TxHold, TxObjects, UsedBy, WritePolicy,
 };
 pub use object::Object;
 pub use objset::{Objects, Objset, Special};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use base::{Txg, Versioned};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
@@ -26,6 +27,8 @@ pub(crate) struct LiveDnode {
     /// Indirect blocks of level 1 that were read for a writer, one bit each, by number / 64. A block that was readable
     /// once is not checked again.
     pub(crate) readable: Mutex<BTreeMap<u64, u64>>,
+    /// True if every transaction may change it: see [`Object::share`](crate::Object::share).
+    pub(crate) shared: AtomicBool,
 }
 
 /// The layers of a dnode, old to new: `synced`, `syncing`, `slots` by txg.
@@ -102,7 +105,7 @@ impl LiveDnode {
     pub(crate) fn new(id: u64, phys: Arc<DnodePhys>) -> LiveDnode {
         let state =
             State { synced: phys.clone(), newest: phys, syncing: None, slots: Default::default(), min_levels: 1 };
-        LiveDnode { id, state: Versioned::new(state), readable: Mutex::default() }
+        LiveDnode { id, state: Versioned::new(state), readable: Mutex::default(), shared: AtomicBool::new(false) }
     }
 
     /// The dnode as of the last sync.

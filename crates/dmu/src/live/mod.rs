@@ -13,7 +13,7 @@
 //! `sync`, `tree_write`.
 //!
 //! # Invariants
-//! A dnode's lock is never held over I/O. Changes of one object come in the order of their txgs ([`Tx`]); one that comes
+//! A dnode's lock is never held over I/O. Changes of one object come in the order of their txgs (`claims`); one that comes
 //! late is put under, and into, the layers of newer txgs. A freed object number is not reused before the free is on disk.
 //! All blocks are written little-endian; big-endian ones are byteswapped when they are taken up for a change: root blocks
 //! and dnodes when they are opened, blocks when they are read.
@@ -22,6 +22,7 @@
 //! No block of the old trees is overwritten, so the last root block still finds everything as it was.
 mod accounting;
 mod alloc;
+mod claims;
 mod cx;
 mod dnode;
 mod free_long;
@@ -43,6 +44,7 @@ pub(crate) use dnode::{BlockState, LiveDnode};
 pub(crate) use read::{LiveCache, Seen};
 pub(crate) use state::Live;
 
+pub use claims::TxObjects;
 pub use cx::{BlockOwner, NewObject, NoOwner, Owner, SyncCx, UsedBy};
 pub use policy::{PrimaryCache, RedundantMetadata, WritePolicy};
 pub use raw::RawObjset;

@@ -1,6 +1,7 @@
 //! Writable object sets: opening them, finding, creating and freeing objects.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{Endian, Txg};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys, ObjsetType, ZilHeader};
@@ -160,6 +161,7 @@ impl Objset {
             state.newest = Arc::new(dn);
             state.min_levels = nlevels.max(1);
         }
+        tx.made(self.id(), id);
         live.insert(dnode.clone());
         self.change(tx, &dnode, |_| Ok(()))?;
         Ok(Object::with_live(self.clone(), dnode))
@@ -328,6 +330,11 @@ impl Objset {
         work: impl FnOnce(&mut super::dnode::State) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let live = self.writable(dnode.id)?;
+        let open = dnode.shared.load(Ordering::Relaxed) || self.claim(tx, dnode.id).is_ok();
+        if !open {
+            // it was to be claimed before the first change
+            return Err(self.refused(dnode.id, "txg of an object that another txg has", tx.txg().0));
+        }
         let (result, fresh, bytes) = {
             let mut state = dnode.state.write();
             if state.is_freed() {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::Txg;
 
+use super::TxObjects;
+
 /// The provider of holds on the open txg and counter of dirty data: the pool (OpenZFS: `txg_hold_open`,
 /// `dsl_pool_dirty_space`).
 pub trait TxHold: Send + Sync {
@@ -19,11 +21,25 @@ pub trait TxHold: Send + Sync {
     fn burdened(&self, txg: Txg, bytes: u64) {
         self.dirtied(txg, bytes);
     }
+    /// Returns whether the transaction may change all of these objects.
+    fn covers(&self, _objects: &TxObjects) -> bool {
+        true
+    }
+    /// As [`TxHold::covers`], for one object.
+    fn may_change(&self, _objset: u64, _object: u64) -> bool {
+        true
+    }
+    /// Adds objects to those that the transaction of `txg` may change. `false`: one of them is another txg's.
+    fn claim(&self, _txg: Txg, _objects: &TxObjects) -> bool {
+        true
+    }
+    /// Adds an object that the transaction has made.
+    fn made(&self, _objset: u64, _object: u64) {}
 }
 
 /// A hold on a txg: changes made with it reach the disk with that txg, or not at all (OpenZFS: `dmu_tx_t`). Dropping it
-/// commits. Changes of one block, bonus buffer or size must come in the order of their txgs: callers that may hold two
-/// txgs at a time order changes of the same object by a lock that is taken before the hold.
+/// commits. It changes only the objects that it was assigned for, that it has claimed since, or made ([`TxObjects`]): so the changes of one
+/// object come in the order of their txgs.
 pub struct Tx {
     txg: Txg,
     hold: Option<Arc<dyn TxHold>>,
@@ -70,6 +86,31 @@ impl Tx {
     pub fn burdened(&self, bytes: u64) {
         if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
             hold.burdened(self.txg, bytes);
+        }
+    }
+
+    /// Returns whether it may change all of these objects.
+    #[must_use]
+    pub fn covers(&self, objects: &TxObjects) -> bool {
+        self.hold.as_ref().is_none_or(|hold| hold.covers(objects))
+    }
+
+    /// As [`Tx::covers`], for one object.
+    #[must_use]
+    pub fn may_change(&self, objset: u64, object: u64) -> bool {
+        self.hold.as_ref().is_none_or(|hold| hold.may_change(objset, object))
+    }
+
+    /// Adds objects to those that it may change. `false`: one of them is another txg's, and none was added.
+    #[must_use]
+    pub fn claim(&self, objects: &TxObjects) -> bool {
+        self.hold.as_ref().is_none_or(|hold| hold.covers(objects) || hold.claim(self.txg, objects))
+    }
+
+    /// Adds an object that was made with it.
+    pub(crate) fn made(&self, objset: u64, object: u64) {
+        if let Some(hold) = &self.hold {
+            hold.made(objset, object);
         }
     }
 

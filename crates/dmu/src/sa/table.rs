@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::Txg;
 use parking_lot::{Mutex, RwLock};
 
 use ondisk::ObjectType;
@@ -39,6 +40,8 @@ struct Inner {
 #[derive(Default)]
 pub(super) struct State {
     layouts: HashMap<u16, Arc<Layout>>,
+    /// The first txg with a layout that was entered since the table was loaded.
+    pub(super) since: HashMap<u16, Txg>,
     /// Layout numbers by their sequence of attribute numbers.
     pub(super) numbers: HashMap<Vec<u16>, u16>,
     /// The attributes by number: registered ones and those of old file systems.
@@ -48,6 +51,8 @@ pub(super) struct State {
     pub(super) attrs: HashMap<Attr, u16>,
     /// Attributes of [`Attr::ALL`] that are in the registry.
     pub(super) registered: HashSet<Attr>,
+    /// The first txg with all of them, if any was entered since the table was loaded.
+    pub(super) registered_since: Txg,
 }
 
 /// A layout: the attributes that follow a header that names it.
@@ -212,6 +217,11 @@ impl State {
             self.fields.insert(reg.number, Field { attr: Some(attr), number: reg.number, length: reg.length, swap });
         }
         self.registered.insert(attr);
+    }
+
+    /// The number of the layout of these attributes, if `txg` has it.
+    pub(super) fn number_in(&self, txg: Txg, attrs: &[u16]) -> Option<u16> {
+        self.numbers.get(attrs).copied().filter(|number| self.since.get(number).is_none_or(|since| *since <= txg))
     }
 
     /// Adds a layout. One with an unknown attribute is left out.

@@ -12,7 +12,7 @@ use ondisk::sa::{SA_LAYOUT_EMPTY, SA_LENGTHS_OFFSET, SA_MAGIC, SaHeader, SaRegis
 use ondisk::{BLKPTR_SIZE, ObjectType, znode};
 use zio::Buf;
 
-use super::table::Layout;
+use super::table::{Layout, State};
 use super::{Attr, SaTable};
 use crate::{Error, Object, Objset, Tx, Zap};
 
@@ -67,7 +67,8 @@ impl SaTable {
     /// Enters all attributes in the registry.
     fn register(&self, tx: &Tx) -> Result<(), Error> {
         let Some((objset, master)) = self.master() else { return Ok(()) };
-        if self.state().read().registered.len() == Attr::ALL.len() {
+        let done = |state: &State| state.registered.len() == Attr::ALL.len() && state.registered_since <= tx.txg();
+        if done(&self.state().read()) {
             return Ok(());
         }
         let _growing = self.growing().lock();
@@ -82,10 +83,12 @@ impl SaTable {
                 .collect()
         };
         let registry = part(tx, objset, *master, "REGISTRY", ObjectType::SA_ATTR_REGISTRATION)?;
+        registry.object().share(tx)?;
         for (attr, registration) in missing {
             registry.update_u64(tx, attr.name(), registration.to_word())?;
             self.state().write().add_registered(attr, registration);
         }
+        self.state().write().registered_since = tx.txg();
         Ok(())
     }
 
@@ -94,17 +97,20 @@ impl SaTable {
         if attrs.is_empty() {
             return Ok(SA_LAYOUT_EMPTY);
         }
-        if let Some(number) = self.state().read().numbers.get(attrs) {
-            return Ok(*number);
+        if let Some(number) = self.state().read().number_in(tx.txg(), attrs) {
+            return Ok(number);
         }
         let Some((objset, master)) = self.master() else {
             return Err(object.corrupt("object of attribute layouts", 0));
         };
         let _growing = self.growing().lock();
-        if let Some(number) = self.state().read().numbers.get(attrs) {
-            return Ok(*number);
-        }
         let layouts = part(tx, objset, *master, "LAYOUTS", ObjectType::SA_ATTR_LAYOUTS)?;
+        // this txg gets all layouts that a newer one has entered
+        layouts.object().share(tx)?;
+        self.state().write().since.values_mut().for_each(|since| *since = tx.txg().min(*since));
+        if let Some(number) = self.state().read().number_in(tx.txg(), attrs) {
+            return Ok(number);
+        }
         // 0 and 1 are built in
         let mut number = layouts.count() + 2;
         while layouts.lookup(number.to_string())?.is_some() {
@@ -114,7 +120,9 @@ impl SaTable {
         let number = number.ok_or_else(|| object.corrupt("number of attribute layouts", layouts.count()))?;
         let words: Vec<u64> = attrs.iter().copied().map(u64::from).collect();
         layouts.add(tx, number.to_string(), 2, &words)?;
-        self.state().write().add_layout(number, attrs);
+        let mut state = self.state().write();
+        state.since.insert(number, tx.txg());
+        state.add_layout(number, attrs);
         Ok(number)
     }
 
@@ -403,7 +411,10 @@ fn znode_place(attr: Attr) -> Option<(usize, usize)> {
 fn part(tx: &Tx, objset: &Arc<Objset>, master: u64, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
     let master = Zap::open(objset.object(master)?)?;
     match master.lookup_u64(name)? {
-        None | Some(0) => Zap::create_link(tx, &master, name, object_type),
+        None | Some(0) => {
+            master.object().share(tx)?;
+            Zap::create_link(tx, &master, name, object_type)
+        }
         Some(object) => Zap::open(objset.object(object)?),
     }
 }

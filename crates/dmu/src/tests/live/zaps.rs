@@ -169,3 +169,47 @@ fn a_header_that_cannot_be_is_an_error_when_the_zap_grows() {
         assert_eq!(added.is_some(), words.contains(&7) || words.contains(&5), "{words:?}");
     }
 }
+
+/// Layouts belong to no file: a txg that uses one has it on disk, whichever txg entered it first.
+#[test]
+fn a_layout_that_a_newer_txg_has_entered_is_there_for_an_older_one() {
+    let pool = TestPool::new();
+    let tx = pool.tx(10);
+    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
+    let table = SaTable::setup(&tx, &os, master).unwrap();
+    let files = [file(&os, &tx, 1), file(&os, &tx, 1)];
+    let mut models = [Values::new(), Values::new()];
+    let set = |tx: &Tx, n: usize, attr: Attr, model: &mut Values| {
+        let value = words(&[attr as u64 + n as u64]);
+        table.update(tx, &files[n], &[(attr, Cow::Borrowed(&value[..]))]).unwrap();
+        model.insert(attr, value);
+    };
+    for (n, model) in models.iter_mut().enumerate() {
+        set(&tx, n, Attr::Mode, model);
+    }
+    drop(tx);
+    pool.sync(&os, 10);
+    let (older, newer) = (pool.tx(11), pool.tx(12));
+    let mut later = models[0].clone();
+    for attr in [Attr::Links, Attr::Projid] {
+        set(&newer, 0, attr, &mut later);
+    }
+    // one that the newer txg has entered, and one that comes after both of its own
+    for attr in [Attr::Links, Attr::Rdev] {
+        set(&older, 1, attr, &mut models[1]);
+    }
+    drop(older);
+    set(&newer, 0, Attr::Gen, &mut later);
+    drop(newer);
+    let check = |txg: u64, models: [&Values; 2]| {
+        let on_disk = pool.reopen(&pool.sync(&os, txg));
+        let read = SaTable::load(&on_disk, master).unwrap();
+        for (file, model) in files.iter().zip(models) {
+            compare_attrs(&read, &on_disk.object(file.id()).unwrap(), model);
+        }
+    };
+    check(11, [&models[0], &models[1]]);
+    check(12, [&later, &models[1]]);
+    assert_eq!(pool.holds.dirty.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
