@@ -47,8 +47,8 @@ fn round(files: u64) -> [f64; 3] {
     let spa = make();
     let zfs = Zfs::open(&spa, "z").expect("file system");
     let alone = rate(&zfs, files, || fill(&zfs, "a", files));
-    let together = rate(&zfs, files, || batch(&zfs, || fill(&zfs, "b", files)));
-    let removed = rate(&zfs, files, || batch(&zfs, || empty(&zfs, "b", files)));
+    let together = rate(&zfs, files, || batch(&zfs, |zfs| fill(zfs, "b", files)));
+    let removed = rate(&zfs, files, || batch(&zfs, |zfs| empty(zfs, "b", files)));
     drop(zfs);
     spa.export().expect("export");
     [alone, together, removed]
@@ -56,9 +56,9 @@ fn round(files: u64) -> [f64; 3] {
 
 /// Does `work` with shared places in txgs.
 #[allow(clippy::expect_used)]
-fn batch(zfs: &Zfs, work: impl FnOnce()) {
-    let done = zfs.batch(|| {
-        work();
+fn batch(zfs: &Zfs, work: impl FnOnce(&Zfs)) {
+    let done = zfs.batch(|zfs| {
+        work(zfs);
         Ok(())
     });
     done.expect("batch");

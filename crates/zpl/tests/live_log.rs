@@ -248,7 +248,7 @@ fn a_commit_within_a_batch_gives_the_place_back() {
     let zfs = rig.file_system("t/f", &[("sync", 1)], false);
     let root = zfs.fs().root();
     let id = zfs
-        .batch(|| {
+        .batch(|zfs| {
             let (id, _) = zfs.create(&ROOT, root, b"a", &NewFile::new(Kind::File, 0o644))?;
             zfs.write(&ROOT, id, 0, b"first")?;
             zfs.fsync(id)?;
@@ -257,7 +257,7 @@ fn a_commit_within_a_batch_gives_the_place_back() {
             Ok(id)
         })
         .unwrap();
-    let busy = zfs.change(1000, |_| zfs.fsync(id));
+    let busy = zfs.together(1000, |zfs, _| zfs.fsync(id));
     assert_eq!(busy.unwrap_err().errno(), Errno::EBUSY);
     let after = rig.after_cut(&[], false);
     assert!(differences(&zfs, &after.open("t/f")).is_empty());
@@ -281,7 +281,7 @@ fn a_long_write_waits_once_with_sync_always() {
     assert_eq!(commits() - before, 1);
     volume.write(5000, &bytes(13 << 20, 2)).unwrap();
     assert_eq!(commits() - before, 2);
-    zfs.batch(|| zfs.write(&ROOT, id, 0, &bytes(9 << 20, 3))).unwrap();
+    zfs.batch(|zfs| zfs.write(&ROOT, id, 0, &bytes(9 << 20, 3))).unwrap();
     assert_eq!(commits() - before, 3);
     let after = rig.after_cut(&[], false);
     assert!(differences(&zfs, &after.open("t/f")).is_empty());

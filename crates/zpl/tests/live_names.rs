@@ -310,9 +310,9 @@ fn a_listing_goes_on_while_the_directory_changes() {
     let scratch = Scratch::new();
     let zfs = scratch.zfs();
     let root = zfs.fs().root();
-    zfs.batch(|| {
+    zfs.batch(|zfs| {
         for n in 0..3000 {
-            file(&zfs, root, &format!("file-{n}"));
+            file(zfs, root, &format!("file-{n}"));
         }
         Ok(())
     })

@@ -48,7 +48,7 @@ fn a_file_system_takes_no_more_than_its_quota() {
         assert!((7..=11).contains(&made.len()), "{quota}: {}", made.len());
         assert_eq!(errno(zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644))), Errno::EDQUOT);
         // the same in a batch
-        let batch = zfs.batch(|| zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644)));
+        let batch = zfs.batch(|zfs| zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644)));
         assert_eq!(errno(batch), Errno::EDQUOT);
         // a full dataset can be emptied, and then be filled again
         for name in &made {

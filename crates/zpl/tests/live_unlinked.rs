@@ -86,16 +86,17 @@ fn many_files_in_a_batch_take_few_places() {
     let root = zfs.fs().root();
     let assigned = || scratch.spa().txgs().stats.assigned.get();
     let before = assigned();
-    zfs.batch(|| {
+    zfs.batch(|zfs| {
         for n in 0..2000 {
-            file(&zfs, &format!("n{n}"));
+            file(zfs, &format!("n{n}"));
         }
         Ok(())
     })
     .unwrap();
     assert!(assigned() - before < 100, "{} places", assigned() - before);
     assert_eq!(zfs.getattr(root).unwrap().size, 2002);
-    zfs.batch(|| (0..2000).step_by(2).try_for_each(|n| zfs.unlink(&ROOT, root, format!("n{n}").as_bytes()))).unwrap();
+    zfs.batch(|zfs| (0..2000).step_by(2).try_for_each(|n| zfs.unlink(&ROOT, root, format!("n{n}").as_bytes())))
+        .unwrap();
     assert!(queue(&zfs).is_empty());
     drop(zfs);
     scratch.again();

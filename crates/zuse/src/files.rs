@@ -396,7 +396,7 @@ impl Files {
             if let Some(again) = dirs.iter().find(|dir| !known.insert(dir.object)) {
                 return Err(Error::at(path)(zpl::Error::Loop { name: again.name.clone() }));
             }
-            let unlink = || files.iter().try_for_each(|file| self.zfs.unlink(&self.cred, id, &file.name));
+            let unlink = |zfs: &Zfs| files.iter().try_for_each(|file| zfs.unlink(&self.cred, id, &file.name));
             self.zfs.batch(unlink).map_err(Error::at(path))?;
             stack.extend(dirs.into_iter().map(|dir| (id, dir.name, dir.object, false)));
         }

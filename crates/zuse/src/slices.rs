@@ -92,7 +92,7 @@ impl<'a> Slices<'a> {
 
     /// Makes a slice of the pool as it is now: all that `walk` feeds is read when this returns.
     pub(crate) fn slice<R>(&mut self, walk: impl FnOnce(&mut Slice<'_, '_>) -> R) -> Result<Sliced<R>, Error> {
-        let still = self.spa.tx_netfree(0)?;
+        let still = self.spa.tx_still()?;
         let view = self.spa.view()?;
         let wanted = || self.spa.txgs().open() > still.txg();
         let mut limit = Limit::new(&wanted, self.stop);

@@ -236,13 +236,13 @@ impl Run {
 
     fn file_step(&mut self) {
         let dataset = self.pick(self.heads()).unwrap();
-        let files = self.files(&dataset);
+        let zfs = self.files(&dataset).zfs().clone();
         let mut tree = self.world.trees[&dataset].clone();
-        let zfs = files.zfs().clone();
         // the operation is in one txg, and that is known
         let txg = zfs
-            .change(CHANGE_MAX, |tx| {
-                self.one(&zfs, &files, Arc::make_mut(&mut tree));
+            .together(CHANGE_MAX, |zfs, tx| {
+                let files = Files::new(zfs.clone());
+                self.one(zfs, &files, Arc::make_mut(&mut tree));
                 Ok(tx.txg().0)
             })
             .unwrap();

@@ -71,7 +71,7 @@ use std::thread::JoinHandle;
 
 use ::space::{Class, DEFER_TXGS};
 use base::{Env, Guid, Txg};
-use dmu::{Objset, Tx, UsedBy};
+use dmu::{Objset, Tx, TxObjects, UsedBy};
 use ondisk::Uberblock;
 use parking_lot::{Mutex, RwLock};
 use vdev::{TreeRef, VdevTree};
@@ -312,7 +312,7 @@ impl Spa {
     /// # Errors
     /// [`Error::NoSpace`] if less than that is free, [`Error::Suspended`].
     pub fn tx(&self, bytes: u64) -> Result<Tx, Error> {
-        self.reserve(Reservation { bytes, ..Reservation::default() }, false)
+        self.reserve(Reservation { bytes, objects: TxObjects::all(), ..Reservation::default() }, false)
     }
 
     /// As [`Spa::tx`], for changes that free more than they allocate: they may use half of the slop space (OpenZFS: `dmu_tx_mark_netfree`).
@@ -320,7 +320,15 @@ impl Spa {
     /// # Errors
     /// As [`Spa::tx`].
     pub fn tx_netfree(&self, bytes: u64) -> Result<Tx, Error> {
-        self.reserve(Reservation { bytes, ..Reservation::default() }, true)
+        self.reserve(Reservation { bytes, objects: TxObjects::all(), ..Reservation::default() }, true)
+    }
+
+    /// Begins a transaction that changes nothing: its txg is not synced while it is held, and no block of the views before it is reused.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn tx_still(&self) -> Result<Tx, Error> {
+        self.reserve(Reservation::default(), true)
     }
 
     /// Refuses transactions that the pool has no room for. Changes that are not yet on disk count at their worst case, so a refusal may be
@@ -328,11 +336,7 @@ impl Spa {
     /// slop space.
     pub(crate) fn reserve(&self, reservation: Reservation, netfree: bool) -> Result<Tx, Error> {
         let (sector, inflation) = *self.worst.read();
-        let reservation = || Reservation {
-            bytes: reservation.bytes.max(1 << sector),
-            quota: reservation.quota.clone(),
-            ..reservation
-        };
+        let reservation = || Reservation { bytes: reservation.bytes.max(1 << sector), ..reservation.clone() };
         let free = || self.space.available(netfree);
         let worst = |pending: u64| free() >= pending.saturating_mul(inflation);
         if let Some(tx) = self.txgs.assign_if(reservation(), &worst)? {

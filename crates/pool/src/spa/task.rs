@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use base::Txg;
-use dmu::Tx;
+use dmu::{Tx, TxObjects};
 use parking_lot::Mutex;
 
 use crate::Error;
@@ -87,7 +87,10 @@ impl Spa {
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         // the reservation lasts until the txg is on disk
-        drop(self.reserve(Reservation { bytes: blocks as u64 * TASK_BLOCK, keeps: true, quota: None }, false)?);
+        drop(self.reserve(
+            Reservation { bytes: blocks as u64 * TASK_BLOCK, keeps: true, ..Reservation::default() },
+            false,
+        )?);
         self.sync_task(work)
     }
 
@@ -112,7 +115,7 @@ impl Spa {
         let (tell, told) = mpsc::channel::<Told<R>>();
         let txg = {
             // the hold keeps the txg open until the task is in its list
-            let place = self.txgs.assign()?;
+            let place = self.txgs.assign(TxObjects::none())?;
             let job: Job = Box::new(move |cx| {
                 let done = work(cx).map_err(Arc::new);
                 let failed = done.as_ref().err().cloned().map_or(Ok(()), Err);
@@ -139,7 +142,7 @@ impl Spa {
         self: &Arc<Self>,
         work: impl FnOnce(&TaskCx<'_>) + Send + 'static,
     ) -> Result<(), Error> {
-        let place = self.txgs.assign()?;
+        let place = self.txgs.assign(TxObjects::none())?;
         let job: Job = Box::new(move |cx| {
             work(cx);
             Ok(())

@@ -1,28 +1,37 @@
 //! The transaction groups of an open pool: the open, quiescing and syncing txg, and the callers that wait for them.
 //!
 //! At most three txgs live at a time. A transaction joins the *open* one and holds it until it commits. A txg that shall be written is
-//! closed (a new one opens at once, and is entered when the old one is quiet), *quiesces* until the last transaction in it has committed,
+//! closed (a new one opens at once), *quiesces* until the last transaction in it has committed,
 //! and is *synced* by the one sync thread. A txg is closed when it is [`ZFS_TXG_TIMEOUT`](tunable::ZFS_TXG_TIMEOUT) seconds old and
 //! anything is dirty, when the dirty data reaches its share, or when a caller waits for it.
 //!
-//! Dirty data is bounded. From [`ZFS_DELAY_MIN_DIRTY_PERCENT`](tunable::ZFS_DELAY_MIN_DIRTY_PERCENT) of the bound on each new transaction
+//! Dirty data is bounded, over all pools of the process. From [`ZFS_DELAY_MIN_DIRTY_PERCENT`](tunable::ZFS_DELAY_MIN_DIRTY_PERCENT) of the bound on each new transaction
 //! is delayed, along a hyperbola that goes to infinity at the bound: writers settle at the speed of the devices and never stop abruptly.
 //!
 //! Before it begins, a transaction reserves the most that it may dirty. When it ends it keeps what it did dirty: a block that was already
 //! dirty in the txg is written once, however often it changes (OpenZFS: `dsl_dir_tempreserve_clear`, `dnode_willuse_space`).
 //!
+//! While a txg quiesces, transactions join the next one: all but those that may change an object which a running transaction of the closed txg
+//! may change as well ([`dmu::TxObjects`]). So one slow transaction holds up the sync of its txg and those that want its objects, no other
+//! writer, until the next txg is full.
+//!
 //! OpenZFS: `txg.c`, `dmu_tx.c` (`dmu_tx_delay`), `dsl_pool.c` (`dsl_pool_need_dirty_delay`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use base::counter::Counter;
 use base::{Txg, tunable};
-use dmu::{Tx, TxHold};
+use dmu::{Tx, TxHold, TxObjects};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
+
+/// Bytes that are dirty in all pools of the process, but for suspended ones.
+static DIRTY: AtomicU64 = AtomicU64::new(0);
+/// The pools of the process.
+static POOLS: Mutex<Vec<Weak<Txgs>>> = Mutex::new(Vec::new());
 
 /// The most txgs alive at a time, plus one for the frees of the last.
 const TXG_SIZE: usize = 4;
@@ -80,7 +89,7 @@ pub(crate) trait Limits: Send + Sync {
 }
 
 /// The reservation of a transaction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Reservation {
     /// The most bytes that it may dirty.
     pub(crate) bytes: u64,
@@ -88,12 +97,19 @@ pub(crate) struct Reservation {
     pub(crate) keeps: bool,
     /// The limits of a dataset that it counts against as well.
     pub(crate) quota: Option<Arc<dyn Limits>>,
+    /// The objects that it may change.
+    pub(crate) objects: TxObjects,
 }
+
+/// The objects that a running transaction may change. Locked after the state of the txgs.
+type Objects = Arc<Mutex<TxObjects>>;
 
 /// A transaction's hold on a txg.
 struct TxgHold {
     txgs: Arc<Txgs>,
+    /// Its reservation; the list of objects is `objects`.
     reservation: Reservation,
+    objects: Objects,
     /// Bytes that it dirtied and that were not dirty before.
     dirtied: AtomicU64,
 }
@@ -109,7 +125,7 @@ impl TxHold for TxgHold {
         if let Some(quota) = self.reservation.quota.as_ref().filter(|_| unused > 0) {
             quota.unbook(txg, unused);
         }
-        self.txgs.leave(txg, unused);
+        self.txgs.leave(txg, unused, Some(&self.objects));
     }
 
     fn dirtied(&self, txg: Txg, bytes: u64) {
@@ -124,6 +140,22 @@ impl TxHold for TxgHold {
     fn burdened(&self, txg: Txg, bytes: u64) {
         self.txgs.burdened(txg, bytes);
     }
+
+    fn covers(&self, objects: &TxObjects) -> bool {
+        self.objects.lock().covers(objects)
+    }
+
+    fn may_change(&self, objset: u64, object: u64) -> bool {
+        self.objects.lock().has(objset, object)
+    }
+
+    fn claim(&self, txg: Txg, objects: &TxObjects) -> bool {
+        self.txgs.claim(txg, &self.objects, objects)
+    }
+
+    fn made(&self, objset: u64, object: u64) {
+        self.objects.lock().add_object(objset, object);
+    }
 }
 
 struct State {
@@ -133,7 +165,11 @@ struct State {
     /// The txg that a caller waits for.
     wanted: Txg,
     holds: [u64; TXG_SIZE],
+    /// The objects of running transactions, by txg.
+    objects: [Vec<Objects>; TXG_SIZE],
     dirty: [u64; TXG_SIZE],
+    /// True while the dirty data counts against the bound: it does not once the pool is suspended, which must not hold up others.
+    counts: bool,
     /// Bytes reserved by running transactions and kept by finished ones; they count until the txg is on disk and the space maps include
     /// them.
     reserved: [u64; TXG_SIZE],
@@ -151,6 +187,29 @@ struct State {
 impl State {
     fn dirty_total(&self) -> u64 {
         self.dirty.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Sets the dirty bytes of `txg`.
+    fn set_dirty(&mut self, txg: Txg, bytes: u64) {
+        let before = std::mem::replace(&mut self.dirty[slot(txg)], bytes);
+        if self.counts {
+            count_dirty(before, bytes);
+        }
+    }
+
+    /// Counts the dirty data against the bound, or does not.
+    fn set_counts(&mut self, counts: bool) {
+        let total = self.dirty_total();
+        match (std::mem::replace(&mut self.counts, counts), counts) {
+            (true, false) => count_dirty(total, 0),
+            (false, true) => count_dirty(0, total),
+            _ => {}
+        }
+    }
+
+    /// Returns whether a running transaction of `txg` may change one of `objects`.
+    fn is_in(&self, txg: Txg, objects: &TxObjects) -> bool {
+        self.objects[slot(txg)].iter().any(|running| running.lock().meets(objects))
     }
 }
 
@@ -182,14 +241,16 @@ pub(crate) struct Quiesced {
 impl Txgs {
     /// The engine of a pool whose last synced txg is `synced`.
     pub(crate) fn new(synced: Txg) -> Arc<Txgs> {
-        Arc::new(Txgs {
+        let txgs = Arc::new(Txgs {
             state: Mutex::new(State {
                 open: Txg(synced.0 + 1),
                 open_since: Instant::now(),
                 synced,
                 wanted: Txg(0),
                 holds: [0; TXG_SIZE],
+                objects: Default::default(),
                 dirty: [0; TXG_SIZE],
+                counts: true,
                 reserved: [0; TXG_SIZE],
                 dirtied: [0; TXG_SIZE],
                 stop: false,
@@ -204,7 +265,9 @@ impl Txgs {
             on_disk: Condvar::new(),
             work: AtomicBool::new(false),
             stats: DmuTxStats::default(),
-        })
+        });
+        POOLS.lock().push(Arc::downgrade(&txgs));
+        txgs
     }
 
     /// The open txg.
@@ -238,9 +301,9 @@ impl Txgs {
         self.state.lock().history.iter().copied().collect()
     }
 
-    /// Begins a transaction in the open txg that dirties no data of its own. Waits while too much is dirty.
-    pub(crate) fn assign(self: &Arc<Self>) -> Result<Tx, Error> {
-        match self.assign_if(Reservation::default(), &|_| true)? {
+    /// Begins a transaction in the open txg that dirties no data of its own, but may change `objects`. Waits while too much is dirty.
+    pub(crate) fn assign(self: &Arc<Self>, objects: TxObjects) -> Result<Tx, Error> {
+        match self.assign_if(Reservation { objects, ..Reservation::default() }, &|_| true)? {
             Some(tx) => Ok(tx),
             None => Err(Error::NoSpace),
         }
@@ -250,29 +313,32 @@ impl Txgs {
     /// included.
     pub(crate) fn assign_if(
         self: &Arc<Self>,
-        reservation: Reservation,
+        mut reservation: Reservation,
         fits: &dyn Fn(u64) -> bool,
     ) -> Result<Option<Tx>, Error> {
         let (max, from) = limits();
         // a caller delayed here must not hold up the txg: it joins afterwards
-        self.delay(self.dirty(), from, max);
+        self.delay(DIRTY.load(Ordering::Relaxed), from, max);
         let mut state = self.state.lock();
-        let mut waited = false;
+        let (mut waited, mut pressed) = (false, false);
         loop {
-            let full = state.dirty_total() >= max;
-            // no object may be changed in two txgs at a time by transactions that do not know of each other
-            let quiescing = state.holds[slot(Txg(state.open.0 - 1))] > 0;
-            if state.failed.is_some() || !(full || quiescing) {
+            let full = DIRTY.load(Ordering::Relaxed) >= max;
+            // no object is changed in two txgs at a time
+            let taken = state.is_in(Txg(state.open.0 - 1), &reservation.objects);
+            if state.failed.is_some() || !(full || taken) {
                 break;
             }
-            if full {
+            if full && !std::mem::replace(&mut pressed, true) {
                 waited = true;
-                let open = state.open;
-                self.want(&mut state, open);
+                drop(state);
+                press_pools();
+                state = self.state.lock();
+                continue;
             }
             state.waiting += 1;
             self.room.wait(&mut state);
             state.waiting -= 1;
+            pressed = false;
         }
         if let Some(failed) = &state.failed {
             return Err(Error::Suspended(failed.clone()));
@@ -284,6 +350,8 @@ impl Txgs {
         let open = state.open;
         state.holds[slot(open)] += 1;
         state.reserved[slot(open)] += reservation.bytes;
+        let objects = Arc::new(Mutex::new(std::mem::take(&mut reservation.objects)));
+        state.objects[slot(open)].push(objects.clone());
         drop(state);
         if let Some(quota) = &reservation.quota {
             quota.book(open, reservation.bytes);
@@ -292,7 +360,10 @@ impl Txgs {
         if waited {
             self.stats.dirty_over_max.add(1);
         }
-        Ok(Some(Tx::held(open, Arc::new(TxgHold { txgs: self.clone(), reservation, dirtied: AtomicU64::new(0) }))))
+        Ok(Some(Tx::held(
+            open,
+            Arc::new(TxgHold { txgs: self.clone(), reservation, objects, dirtied: AtomicU64::new(0) }),
+        )))
     }
 
     /// Reserves `bytes` more in `txg`, which is not closed yet.
@@ -300,18 +371,36 @@ impl Txgs {
         self.state.lock().reserved[slot(txg)] += bytes;
     }
 
-    /// Ends a transaction of `txg`, and releases the `unused` bytes of its reservation.
-    fn leave(&self, txg: Txg, unused: u64) {
+    /// Adds `more` to the objects that a transaction of `txg` may change, unless a transaction of a neighbouring txg may change one of them.
+    fn claim(&self, txg: Txg, objects: &Objects, more: &TxObjects) -> bool {
+        let state = self.state.lock();
+        let neighbours = [txg.0.checked_sub(1), (txg < state.open).then_some(txg.0 + 1)];
+        if neighbours.into_iter().flatten().any(|other| state.is_in(Txg(other), more)) {
+            return false;
+        }
+        objects.lock().add(more);
+        true
+    }
+
+    /// Ends a transaction of `txg`, which could change `objects`, and releases the `unused` bytes of its reservation.
+    fn leave(&self, txg: Txg, unused: u64, objects: Option<&Objects>) {
         let mut state = self.state.lock();
         let at = slot(txg);
+        if let Some(objects) = objects {
+            state.objects[at].retain(|running| !Arc::ptr_eq(running, objects));
+        }
         match (state.holds[at].checked_sub(1), state.reserved[at].checked_sub(unused)) {
             (Some(holds), Some(reserved)) => (state.holds[at], state.reserved[at]) = (holds, reserved),
             // with a wrong count a txg could be synced while a transaction still changes it
             _ => self.stop_for_bug(&mut state, format!("txg {txg} was left by a transaction that was not in it")),
         }
-        if state.holds[at] == 0 && txg < state.open {
-            self.quiet.notify_one();
-            self.room.notify_all();
+        if txg < state.open {
+            if state.holds[at] == 0 {
+                self.quiet.notify_one();
+            }
+            if state.waiting > 0 {
+                self.room.notify_all();
+            }
         }
     }
 
@@ -389,7 +478,8 @@ impl Txgs {
             let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
             let dirty = state.dirty_total();
             let some = dirty > 0 || self.work.load(Ordering::Acquire);
-            let due = some && (state.open_since.elapsed() >= timeout || dirty >= share.max(1));
+            let much = dirty > 0 && DIRTY.load(Ordering::Relaxed) >= share.max(1);
+            let due = some && (state.open_since.elapsed() >= timeout || much);
             if due || state.wanted >= state.open {
                 break;
             }
@@ -429,7 +519,7 @@ impl Txgs {
     pub(crate) fn done(&self, record: TxgRecord) {
         let mut state = self.state.lock();
         state.synced = Txg(record.txg);
-        state.dirty[slot(Txg(record.txg))] = 0;
+        state.set_dirty(Txg(record.txg), 0);
         state.reserved[slot(Txg(record.txg))] = 0;
         if state.history.len() >= HISTORY_MAX {
             state.history.pop_front();
@@ -437,11 +527,14 @@ impl Txgs {
         state.history.push_back(record);
         self.on_disk.notify_all();
         self.room.notify_all();
+        drop(state);
+        wake_writers();
     }
 
     /// Suspends the pool because an invariant is broken: nothing more is committed.
     fn stop_for_bug(&self, state: &mut State, what: String) {
         state.failed.get_or_insert_with(|| Arc::new(Error::Bug(what)));
+        state.set_counts(false);
         self.wake_all();
     }
 
@@ -449,7 +542,10 @@ impl Txgs {
     pub(crate) fn fail(&self, error: Arc<Error>) {
         let mut state = self.state.lock();
         state.failed.get_or_insert(error);
+        state.set_counts(false);
         self.wake_all();
+        drop(state);
+        wake_writers();
     }
 
     fn wake_all(&self) {
@@ -471,6 +567,50 @@ impl Txgs {
     }
 }
 
+/// The most dirty bytes that are counted of one txg: a dnode from disk may claim any number of blocks below it.
+const DIRTY_MOST: u64 = 1 << 48;
+
+/// Notes that the dirty bytes of a txg were `before`, and are `after`.
+fn count_dirty(before: u64, after: u64) {
+    if after >= before {
+        DIRTY.fetch_add(after - before, Ordering::Relaxed);
+    } else {
+        DIRTY.fetch_sub(before - after, Ordering::Relaxed);
+    }
+}
+
+fn pools() -> Vec<Arc<Txgs>> {
+    POOLS.lock().iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Has all pools with dirty data sync a txg. The state of no pool is locked.
+fn press_pools() {
+    for pool in pools() {
+        let mut state = pool.state.lock();
+        if state.dirty_total() > 0 {
+            let open = state.open;
+            pool.want(&mut state, open);
+        }
+    }
+}
+
+/// Wakes the writers of all pools that wait. The state of no pool is locked.
+fn wake_writers() {
+    for pool in pools() {
+        if pool.state.lock().waiting > 0 {
+            pool.room.notify_all();
+        }
+    }
+}
+
+impl Drop for Txgs {
+    fn drop(&mut self) {
+        self.state.get_mut().set_counts(false);
+        POOLS.lock().retain(|pool| pool.strong_count() > 0);
+        wake_writers();
+    }
+}
+
 /// Returns the bound of dirty data, and the amount from which on writers are delayed.
 fn limits() -> (u64, u64) {
     let max = tunable::ZFS_DIRTY_DATA_MAX.get().max(1 << 20);
@@ -479,16 +619,28 @@ fn limits() -> (u64, u64) {
 
 impl TxHold for Txgs {
     fn release(&self, txg: Txg) {
-        self.leave(txg, 0);
+        self.leave(txg, 0, None);
+    }
+
+    fn covers(&self, _objects: &TxObjects) -> bool {
+        false
+    }
+
+    fn may_change(&self, _objset: u64, _object: u64) -> bool {
+        false
+    }
+
+    fn claim(&self, _txg: Txg, _objects: &TxObjects) -> bool {
+        false
     }
 
     fn dirtied(&self, txg: Txg, bytes: u64) {
         let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
         let mut state = self.state.lock();
-        let before = state.dirty_total();
-        // a dnode from disk may claim any number of blocks below it
+        let before = DIRTY.load(Ordering::Relaxed);
         let at = slot(txg);
-        state.dirty[at] = state.dirty[at].saturating_add(bytes);
+        let dirty = state.dirty[at].saturating_add(bytes).min(DIRTY_MOST);
+        state.set_dirty(txg, dirty);
         state.dirtied[at] = state.dirtied[at].saturating_add(bytes);
         if before < share && before.saturating_add(bytes) >= share {
             self.work_to_do.notify_one();
@@ -496,14 +648,14 @@ impl TxHold for Txgs {
     }
 
     fn undirtied(&self, txg: Txg, bytes: u64) {
-        let max = limits().0;
+        let (max, before) = (limits().0, DIRTY.load(Ordering::Relaxed));
         let mut state = self.state.lock();
-        let before = state.dirty_total();
-        let dirty = &mut state.dirty[slot(txg)];
         // hostile sizes were summed up to the maximum only
-        *dirty = dirty.saturating_sub(bytes);
-        if state.waiting > 0 && before >= max && state.dirty_total() < max {
-            self.room.notify_all();
+        let dirty = state.dirty[slot(txg)].saturating_sub(bytes);
+        state.set_dirty(txg, dirty);
+        drop(state);
+        if before >= max && DIRTY.load(Ordering::Relaxed) < max {
+            wake_writers();
         }
     }
 }
@@ -514,3 +666,6 @@ impl std::fmt::Debug for Txgs {
         write!(f, "txg {} open, {} synced, {} bytes dirty", state.open, state.synced, state.dirty_total())
     }
 }
+
+#[cfg(test)]
+mod tests;

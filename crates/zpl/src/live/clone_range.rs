@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use base::tunable;
-use dmu::{Settled, Tx};
+use dmu::{Settled, Tx, TxObjects};
 use ondisk::BlkPtr;
 use zio::Payload;
 
+use super::hold::{Ask, Owed};
 use super::io::{MAX_SIZE, clear_setid, expect_file};
-use super::place::{Held, Owed};
 use super::znode::content_modified;
 use super::{Cred, Refusal, SMALL_CHANGE, Zfs, Znode};
 use crate::{Error, FileFlags};
@@ -97,7 +97,7 @@ impl Zfs {
         if self.may_clone(source)? {
             let mut owed = Owed::default();
             let done = self.clone_blocks(cred, &input, &output, all, &mut owed);
-            let logged = owed.settle();
+            let logged = owed.settle(self.log());
             cloned = done.and_then(|done| logged.map(|()| done))?;
         }
         Ok(cloned + self.copy_bytes(cred, source, &input, &output, all.behind(cloned))?)
@@ -163,9 +163,13 @@ impl Zfs {
             }
             self.check_block_quota(output)?;
             let bytes = SMALL_CHANGE + part.len.div_ceil(block.max(1)) * 256 + 2 * output.object().block_size();
-            match self.change_owing(bytes, owed, |tx| self.clone_now(tx, cred, input, output, part, block))? {
+            // the source as well: its blocks must not be freed in the txg before
+            let source = TxObjects::of(input.object().objset().id(), &[input.id()]);
+            let ask = self.ask(bytes, &[output.id()]);
+            let ask = Ask { objects: ask.objects.clone().and(source), ..ask };
+            match self.change_owing(ask, owed, |tx| self.clone_now(tx, cred, input, output, part, block))? {
                 Cloned::Done => done += part.len,
-                Cloned::Pending if tunable::ZFS_BCLONE_WAIT_DIRTY.get() != 0 && !Held::any(self.spa()) => {
+                Cloned::Pending if tunable::ZFS_BCLONE_WAIT_DIRTY.get() != 0 && self.give_back() => {
                     self.spa().sync()?;
                 }
                 Cloned::Pending | Cloned::Misfit => break,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use base::Errno;
 use dmu::Tx;
 
-use super::place::Owed;
+use super::hold::Owed;
 use super::rangelock::RangeGuard;
 use super::readers::{Look, Reader};
 use super::times::Times;
@@ -122,7 +122,7 @@ impl Zfs {
                 Ok(())
             })
         };
-        let _ = self.change(SMALL_CHANGE, stamp);
+        let _ = self.change_some(SMALL_CHANGE, &[node.id()], stamp);
     }
 
     /// Writes to a file.
@@ -184,7 +184,7 @@ impl Zfs {
         let mut owed = Owed::default();
         let written = self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed);
         // also waits for the written part of a failed write
-        let logged = owed.settle();
+        let logged = owed.settle(self.log());
         written.and_then(|first| logged.map(|()| first))
     }
 
@@ -204,7 +204,7 @@ impl Zfs {
             self.warm(node, at, now.len() as u64)?;
             let bytes = (now.len() as u64).saturating_add(2 * node.object().block_size()).max(SMALL_CHANGE);
             let appends = offset.is_none() && first.is_none();
-            let done = self.change_owing(bytes, owed, |tx| {
+            let done = self.change_owing(self.ask(bytes, &[node.id()]), owed, |tx| {
                 let content = self.lock_to_write(node, if appends { None } else { Some(at) }, now.len() as u64, end);
                 // the end may have moved since it was read
                 let before = node.with_attrs(|attrs| attrs.size);

@@ -8,8 +8,8 @@
 //! wait for that file, or for all files, then waits for the txg. So does every wait after `sync=disabled` has ended, for the
 //! changes made under it.
 //!
-//! A commit may wait for a txg. So the caller must not hold a transaction meanwhile: within a batch the shared transaction is
-//! released first, and `sync=always` takes effect at the end of an operation or of the batch.
+//! A commit may wait for a txg. So the caller must not hold a transaction meanwhile: that of a batch is released first, and
+//! `sync=always` takes effect at the end of an operation or of the batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,7 +20,7 @@ use ondisk::zil::{Record, TxType};
 use pool::Spa;
 use zil::write::{BlockGot, Got, Itx, ItxData, LogBias, SyncMode, WriteSource, WriteState, Zil, ZilPolicy};
 
-use super::{Inner, Refusal, Settings, Zfs, Znode, place};
+use super::{Inner, Refusal, Settings, Zfs, Znode};
 use crate::{Error, FileFlags};
 
 /// Maximum number of files above a hidden one: its directory, and the owner of that.
@@ -108,7 +108,6 @@ impl Log {
     pub(crate) fn put(self: &Arc<Self>, tx: &Tx, kind: TxType, record: &Record<'_>, object: Option<u64>, sync: bool) {
         let Some(zil) = self.zil() else { return };
         zil.assign(tx, Itx { record: record.encode(kind), object, sync, data: ItxData::InRecord });
-        self.owe(zil);
     }
 
     /// Logs a write: in one record, or in one per block if blocks are pointed at.
@@ -138,14 +137,12 @@ impl Log {
             zil.assign(tx, Itx { record, object: Some(object), sync, data });
             (offset, rest) = (offset.saturating_add(len), later);
         }
-        self.owe(zil);
     }
 
     /// Notes that a change of a file is not in the log.
     pub(crate) fn miss(self: &Arc<Self>, tx: &Tx) {
-        if let Some(zil) = self.zil() {
+        if self.logs() {
             self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
-            self.owe(zil);
         }
     }
 
@@ -156,22 +153,17 @@ impl Log {
         }
     }
 
-    /// With `sync=always`, makes the thread wait for the log when it releases its transaction.
-    fn owe(self: &Arc<Self>, zil: &Zil) {
-        if zil.policy().sync == SyncMode::Always {
-            place::owe(&self.spa, self);
-        }
+    /// Returns whether every operation waits for the log at its end (`sync=always`).
+    pub(super) fn waits_always(&self) -> bool {
+        self.zil().is_some_and(|zil| zil.policy().sync == SyncMode::Always)
     }
 
     /// Waits for the changes of one file and all names, or for all changes; `missed` is the last txg with a change of the file
-    /// that the log does not hold.
+    /// that the log does not hold. No transaction is held.
     ///
     /// # Errors
-    /// EBUSY within an operation; EIO if the pool is suspended.
+    /// EIO if the pool is suspended.
     pub(crate) fn commit(&self, object: Option<u64>, missed: u64) -> Result<(), Error> {
-        if !place::give_back(&self.spa) {
-            return Err(Refusal::Busy.of(object.unwrap_or(0)));
-        }
         let missed = missed.max(self.blind.load(Ordering::Relaxed));
         match self.zil.get() {
             Some(zil) if missed <= self.spa.txgs().synced().0 => Ok(zil.commit(object)?),
@@ -294,13 +286,16 @@ impl Zfs {
     }
 
     /// Waits until the changes of a file, and all changes of names, are on stable storage; with `sync=disabled` it does not wait.
-    /// All waits of callers for their data use this function or [`Zfs::sync`]. Within [`Zfs::batch`] the shared transaction is
-    /// released first.
+    /// All waits of callers for their data use this function or [`Zfs::sync`]. Through the handle of a [`Zfs::batch`]
+    /// the shared transaction is released first.
     ///
     /// # Errors
-    /// ENOENT if the file does not exist; EIO if the pool is suspended; EBUSY within an operation.
+    /// ENOENT if the file does not exist; EIO if the pool is suspended; EBUSY within [`Zfs::together`].
     pub fn fsync(&self, id: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
+        if !self.give_back() {
+            return Err(Refusal::Busy.of(id));
+        }
         match self.settings().sync {
             super::SYNC_DISABLED => Ok(()),
             _ => self.log().commit(Some(id), node.missed()),
@@ -310,8 +305,11 @@ impl Zfs {
     /// As [`Zfs::fsync`], for all files.
     ///
     /// # Errors
-    /// EIO if the pool is suspended; EBUSY within an operation.
+    /// EIO if the pool is suspended; EBUSY within [`Zfs::together`].
     pub fn sync(&self) -> Result<(), Error> {
+        if !self.give_back() {
+            return Err(Refusal::Busy.of(self.fs().root()));
+        }
         match self.settings().sync {
             super::SYNC_DISABLED => Ok(()),
             _ => self.log().commit_all(),

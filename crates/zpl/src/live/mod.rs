@@ -7,9 +7,9 @@
 //! once.
 //!
 //! # A change
-//! Every operation is one closure under [`Zfs::change`], which runs it in a transaction of the open txg: its changes reach the
-//! disk together or not at all. Everything is checked before anything is changed, since a transaction cannot be rolled back;
-//! steps that can fail for lack of space in a ZAP come first and are undone explicitly. Changes within [`Zfs::batch`] share
+//! Every operation is one closure, which runs in a transaction of the open txg ([`Zfs::change`], `Zfs::change_some`): its changes reach the
+//! disk together or not at all. It names the objects that it changes, so that other txgs leave them alone meanwhile ([`hold`]). Everything is checked before anything is changed, since a transaction cannot be rolled back;
+//! steps that can fail for lack of space in a ZAP come first and are undone explicitly. Changes through the handle of a [`Zfs::batch`] share
 //! transactions: thousands of small files need only as many transactions as their megabytes require.
 //!
 //! # Lock order
@@ -28,6 +28,7 @@
 //! Each operation logs its record after its last change, while the locks that order the changes are still held: see [`log`].
 
 mod clone_range;
+pub(crate) mod hold;
 pub(crate) mod io;
 pub(crate) mod log;
 mod log_files;
@@ -36,7 +37,6 @@ mod mount;
 pub(crate) mod names;
 mod namespace;
 pub(crate) mod new;
-pub(crate) mod place;
 mod prefetch;
 mod quota;
 pub(crate) mod rangelock;
@@ -53,9 +53,10 @@ mod vfs;
 pub(crate) mod znode;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::tunable;
-use dmu::{Objset, Tx, Zap};
+use dmu::{Objset, Tx, TxObjects, Zap};
 use parking_lot::{Mutex, RwLock};
 use pool::{PropsWatch, Spa};
 
@@ -64,7 +65,7 @@ use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
 pub use crate::acl::access::Perms;
 pub use crate::acl::modes::list_of_mode;
 pub use crate::zvol::volume::Volume;
-use place::{Batch, Held, Owed};
+use hold::{Ask, Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
@@ -74,12 +75,16 @@ pub use znode::{Open, Znode};
 /// above them.
 pub(crate) const SMALL_CHANGE: u64 = 16 << 10;
 
+/// How often an operation begins again for single objects, before it asks for all.
+const ATTEMPTS: u32 = 8;
+
 /// The version of the file systems that can be written; older ones are read-only.
 const WRITTEN_VERSION: u64 = 5;
 
-/// A file system that is open for writing (OpenZFS: `zfsvfs_t`). Cheap to clone.
+/// A file system that is open for writing (OpenZFS: `zfsvfs_t`). Cheap to clone. A handle may be that of a batch: then all that is done through it
+/// shares transactions.
 #[derive(Clone)]
-pub struct Zfs(Arc<Inner>);
+pub struct Zfs(Arc<Inner>, Option<Arc<Batch>>);
 
 struct Inner {
     spa: Arc<Spa>,
@@ -92,6 +97,8 @@ struct Inner {
     unlinked: Zap,
     /// Files without a name that no handle holds any more, to be freed.
     reap: Mutex<Vec<u64>>,
+    /// Number of running batches.
+    batches: AtomicUsize,
     /// Held while a directory changes its parent.
     moving: Mutex<()>,
     /// True if files have projects (feature `project_quota`).
@@ -183,7 +190,7 @@ fn record_size(dataset: &pool::Dataset, wanted: u64) -> u64 {
 }
 
 /// Changes objects of `objset` that are not files, in a transaction of the open txg like [`Zfs::change`]: within the quotas of
-/// the dataset and, if called within an operation on files, as a part of it. No lock may be held.
+/// the dataset. No lock and no other transaction of the pool may be held; within an operation on files, its own transaction serves.
 ///
 /// # Errors
 /// Those of `work`; if there is no space, or the pool is suspended.
@@ -193,8 +200,8 @@ pub fn change_objects<R>(
     bytes: u64,
     work: impl FnOnce(&Tx) -> Result<R, dmu::Error>,
 ) -> Result<R, Error> {
-    let place = Held::begin(spa, objset, bytes, false)?;
-    Ok(work(&place)?)
+    let held = Held::begin(&Ask::of_set(spa, objset, bytes, false), None)?;
+    Ok(work(&held)?)
 }
 
 impl PropsWatch for Inner {
@@ -226,22 +233,26 @@ impl Zfs {
         let unlinked = master.lookup_u64("DELETE_QUEUE")?;
         let unlinked = unlinked.ok_or(Error::Missing { object: MASTER_NODE_OBJ, what: "DELETE_QUEUE" })?;
         let settings = Settings::of(&dataset)?;
-        let zfs = Zfs(Arc::new(Inner {
-            spa: spa.clone(),
-            name: name.to_string(),
-            atime: times::AtimePolicy::new(&settings),
-            settings: RwLock::new(Arc::new(settings)),
-            nodes: znode::Nodes::default(),
-            unlinked: Zap::open(objset.object(unlinked)?)?,
-            reap: Mutex::default(),
-            moving: Mutex::default(),
-            projects: view.feature_enabled("project_quota"),
-            readers: readers::Readers::default(),
-            fetcher: prefetch::Fetcher::default(),
-            quotas: quota::Quotas::default(),
-            log: log::Log::new(spa),
-            fs,
-        }));
+        let zfs = Zfs(
+            Arc::new(Inner {
+                spa: spa.clone(),
+                name: name.to_string(),
+                atime: times::AtimePolicy::new(&settings),
+                settings: RwLock::new(Arc::new(settings)),
+                nodes: znode::Nodes::default(),
+                unlinked: Zap::open(objset.object(unlinked)?)?,
+                reap: Mutex::default(),
+                batches: AtomicUsize::new(0),
+                moving: Mutex::default(),
+                projects: view.feature_enabled("project_quota"),
+                readers: readers::Readers::default(),
+                fetcher: prefetch::Fetcher::default(),
+                quotas: quota::Quotas::default(),
+                log: log::Log::new(spa),
+                fs,
+            }),
+            None,
+        );
         // no quota applies to operations that were already acknowledged
         let _replayed = zfs.replay()?;
         let source: std::sync::Weak<Inner> = Arc::downgrade(&zfs.0);
@@ -294,62 +305,142 @@ impl Zfs {
         Time { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() }
     }
 
-    /// Runs one operation that dirties about `bytes` bytes, in a transaction of the open txg; within [`Zfs::batch`] in the shared
-    /// one. No lock may be held. Unlinked files that are no longer held are freed afterwards; with `sync=always` the operation is
-    /// in the log on return.
+    /// Runs one operation that dirties about `bytes` bytes, in a transaction of the open txg; through the handle of a [`Zfs::batch`] in the shared
+    /// one. It may change all files. No lock and no other transaction of the pool may be held: operations within it are not possible. Unlinked
+    /// files that are no longer held are freed afterwards; with `sync=always` the operation is in the log on return.
     ///
     /// # Errors
     /// Those of the operation; if there is no space, or the pool is suspended.
     pub fn change<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
-        self.finish(self.place(bytes, false)?, work)
+        let objset = self.fs().objset();
+        let held = self.place(&Ask::of_set(self.spa(), objset, bytes, false))?;
+        let done = work(&held);
+        self.finish(held, done)
     }
 
-    /// As [`Zfs::change`], for an operation that frees more than it allocates: it may use some of the reserved space.
-    ///
-    /// # Errors
-    /// As [`Zfs::change`].
-    pub fn change_freeing<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
-        self.finish(self.place(bytes, true)?, work)
-    }
-
-    /// As [`Zfs::change`], as part of an operation that waits for the log at its end.
-    fn change_owing<R>(
+    /// As [`Zfs::change`], for an operation that changes `objects`, those that it claims, and new ones. It begins again, before it has changed
+    /// anything, if it cannot claim an object.
+    pub(crate) fn change_some<R>(
         &self,
         bytes: u64,
-        owed: &mut Owed,
-        work: impl FnOnce(&Tx) -> Result<R, Error>,
+        objects: &[u64],
+        work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let place = self.place(bytes, false)?;
-        let done = work(&place);
-        place.finish_owing(owed);
+        let (held, done) = self.attempt(self.ask(bytes, objects), work)?;
+        self.finish(held, done)
+    }
+
+    /// As [`Zfs::change_some`], for an operation that frees more than it allocates: it may use some of the reserved space.
+    pub(crate) fn change_freeing<R>(
+        &self,
+        bytes: u64,
+        objects: &[u64],
+        work: impl FnMut(&Tx) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (held, done) = self.attempt(Ask { netfree: true, ..self.ask(bytes, objects) }, work)?;
+        self.finish(held, done)
+    }
+
+    /// As [`Zfs::change_some`], as part of an operation that waits for the log at its end.
+    fn change_owing<R>(
+        &self,
+        ask: Ask<'_>,
+        owed: &mut Owed,
+        work: impl FnMut(&Tx) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let (held, done) = self.attempt(ask, work)?;
+        held.finish_owing(self.log(), owed);
         self.reap();
         done
     }
 
-    fn finish<R>(&self, place: Held, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
-        let done = work(&place);
-        let logged = place.finish();
+    fn ask(&self, bytes: u64, objects: &[u64]) -> Ask<'_> {
+        let objset = self.fs().objset();
+        Ask { spa: self.spa(), objset, bytes, netfree: false, objects: TxObjects::of(objset.id(), objects) }
+    }
+
+    /// Runs an operation until it has claimed all objects that it needs.
+    fn attempt<R>(
+        &self,
+        mut ask: Ask<'_>,
+        mut work: impl FnMut(&Tx) -> Result<R, Error>,
+    ) -> Result<(Held, Result<R, Error>), Error> {
+        let mut attempts = 0;
+        loop {
+            let held = self.place(&ask)?;
+            match work(&held) {
+                Err(Error::Dmu(dmu::Error::InOtherTxg { objset, object, .. })) => {
+                    // which objects it needs may change each time
+                    let object = object.filter(|_| attempts < ATTEMPTS);
+                    attempts += 1;
+                    ask.objects.add(&object.map_or(TxObjects::of_set(objset), |id| TxObjects::of(objset, &[id])));
+                }
+                done => return Ok((held, done)),
+            }
+            drop(held);
+            self.give_back();
+        }
+    }
+
+    fn finish<R>(&self, held: Held, done: Result<R, Error>) -> Result<R, Error> {
+        let logged = held.finish(self.log());
         self.reap();
         done.and_then(|done| logged.map(|()| done))
     }
 
-    /// Runs many operations that share transactions. A power failure may separate any two of them, as without a batch;
-    /// `sync=always` applies to all of them together. Nothing in it may wait for a sync, except through [`Zfs::fsync`] and
-    /// [`Zfs::sync`].
+    /// Runs many operations that share transactions: those through the handle that `work` is given. A power failure may separate any two of
+    /// them, as without a batch; `sync=always` applies to all of them together. The thread must not change the file system through another
+    /// handle, nor wait for a sync except through [`Zfs::fsync`] and [`Zfs::sync`]. A batch within another is a part of it.
     ///
     /// # Errors
     /// Those of `work`.
-    pub fn batch<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
-        let batch = Batch::begin(&self.0.spa);
-        let done = work();
-        let logged = batch.finish();
+    pub fn batch<R>(&self, work: impl FnOnce(&Zfs) -> Result<R, Error>) -> Result<R, Error> {
+        if self.1.as_ref().is_some_and(|batch| !batch.is_over()) {
+            return work(self);
+        }
+        let batch = Arc::new(Batch::default());
+        self.0.batches.fetch_add(1, Ordering::SeqCst);
+        let done = work(&Zfs(self.0.clone(), Some(batch.clone())));
+        let logged = batch.finish(self.log());
+        self.0.batches.fetch_sub(1, Ordering::SeqCst);
+        self.reap();
         done.and_then(|done| logged.map(|()| done))
     }
 
-    fn place(&self, bytes: u64, netfree: bool) -> Result<Held, Error> {
+    /// Runs several operations in one transaction: those through the handle that `work` is given, which dirty about `bytes` bytes. They reach the
+    /// disk together or not at all. The thread must not change the pool in another way meanwhile.
+    ///
+    /// # Errors
+    /// As [`Zfs::change`]. Within it, [`Zfs::fsync`] and [`Zfs::sync`] fail with EBUSY.
+    pub fn together<R>(&self, bytes: u64, work: impl FnOnce(&Zfs, &Tx) -> Result<R, Error>) -> Result<R, Error> {
+        let held = self.place(&Ask::of_set(self.spa(), self.fs().objset(), bytes, false))?;
+        let zfs = self.within(held.tx());
+        let done = work(&zfs, &held);
+        if let Some(batch) = &zfs.1 {
+            batch.end();
+        }
+        self.finish(held, done)
+    }
+
+    /// Returns a handle through which everything is a part of `tx`.
+    fn within(&self, tx: &Arc<Tx>) -> Zfs {
+        Zfs(self.0.clone(), Some(Batch::within(tx)))
+    }
+
+    /// Releases the transaction of a batch: the next operation assigns another. Returns `false` if all of it is one transaction.
+    fn give_back(&self) -> bool {
+        self.1.as_ref().is_none_or(|batch| batch.give_back())
+    }
+
+    fn place(&self, ask: &Ask<'_>) -> Result<Held, Error> {
         if self.0.settings.read().readonly {
             return Err(Refusal::ReadOnly.of(self.0.fs.root()));
         }
-        Held::begin(&self.0.spa, self.0.fs.objset(), bytes, netfree)
+        Held::begin(ask, self.1.as_ref())
+    }
+
+    /// Assigns a transaction for freeing.
+    fn place_to_free(&self, objects: &[u64]) -> Result<Held, Error> {
+        self.place(&Ask { netfree: true, ..self.ask(SMALL_CHANGE, objects) })
     }
 }

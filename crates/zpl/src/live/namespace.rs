@@ -103,7 +103,7 @@ impl Zfs {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
     pub fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
-        self.change(SMALL_CHANGE, |tx| {
+        self.change_some(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             let zap = dir.dir()?;
             self.check_new_name(&dir, name)?;
@@ -144,7 +144,7 @@ impl Zfs {
     /// As [`Zfs::create`]; EPERM for a directory or another user's file, EXDEV into another project, EINVAL out of a hidden
     /// directory.
     pub fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
-        self.change(SMALL_CHANGE, |tx| {
+        self.change_some(SMALL_CHANGE, &[dir, id], |tx| {
             let dir = self.directory(dir)?;
             let (zap, node) = (dir.dir()?, self.znode(id)?);
             self.check_new_name(&dir, name)?;
@@ -207,7 +207,7 @@ impl Zfs {
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
     pub fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
-        self.change_freeing(SMALL_CHANGE, |tx| {
+        self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             let zap = dir.dir()?;
             if is_dots(name) {
@@ -220,6 +220,7 @@ impl Zfs {
                 return Err(Error::IsDirectory { object: node.id() });
             }
             self.check_delete(cred, &dir, &node)?;
+            self.claim_removed(tx, &node)?;
             zap.remove(tx, &entry.name)?;
             self.drop_link(tx, &node)?;
             self.log_remove(tx, &dir, &node, &entry.name);
@@ -232,7 +233,7 @@ impl Zfs {
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EINVAL.
     pub fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
-        self.change_freeing(SMALL_CHANGE, |tx| {
+        self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             let zap = dir.dir()?;
             match name {
@@ -256,6 +257,7 @@ impl Zfs {
                 if node.dir()?.count() != 0 {
                     return Err(Refusal::NotEmpty.of(node.id()));
                 }
+                self.claim_removed(tx, &node)?;
                 zap.remove(tx, &entry.name)?;
                 self.drop_link(tx, &node)?;
                 self.log_remove(tx, &dir, &node, &entry.name);

@@ -28,7 +28,7 @@ pub enum Refusal {
     Quota,
     /// The file system is read-only (EROFS).
     ReadOnly,
-    /// The file is in use (EBUSY).
+    /// A wait within a transaction (EBUSY).
     Busy,
     /// The extended attribute does not exist (ENODATA).
     NoAttribute,

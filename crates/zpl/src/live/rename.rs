@@ -13,7 +13,7 @@ use super::new::Recorded;
 use super::znode::state_changed;
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
 use crate::acl::access::Perms;
-use crate::{DirEntry, Error, FileFlags, Kind, Time};
+use crate::{DirEntry, Error, FileFlags, Kind, MASTER_NODE_OBJ, Time};
 
 /// Maximum number of parent directories that are climbed: deeper nesting is treated like a loop.
 const MAX_DEPTH: usize = 1 << 16;
@@ -65,7 +65,7 @@ impl Zfs {
         mode: RenameMode,
         whiteout: Option<(Cred, Recorded)>,
     ) -> Result<(), Error> {
-        self.change(2 * SMALL_CHANGE, |tx| {
+        self.change_some(2 * SMALL_CHANGE, &[dir, to_dir], |tx| {
             let from = self.directory(dir)?;
             let to = self.directory(to_dir)?;
             if is_dots(name) || is_dots(to_name) {
@@ -115,14 +115,30 @@ impl Zfs {
             (Some(target), RenameMode::Exchange) => {
                 self.check_rename(plan)?;
                 self.check_exchange(plan, target)?;
+                self.claim_moved(tx, plan)?;
                 self.exchange(tx, plan, target)
             }
             _ => {
                 self.check_rename(plan)?;
                 self.check_replaced(plan)?;
+                self.claim_moved(tx, plan)?;
                 self.move_entry(tx, plan)
             }
         }
+    }
+
+    /// Claims the files that change, besides the two directories. Moves from one directory to another claim the master node: whether a directory
+    /// may move depends on the moves before.
+    fn claim_moved(&self, tx: &Tx, plan: &Plan<'_>) -> Result<(), Error> {
+        let objset = self.fs().objset();
+        objset.claim(tx, plan.source.node.id())?;
+        if let Some(target) = &plan.target {
+            self.claim_removed(tx, &target.node)?;
+        }
+        if plan.moves() {
+            objset.claim(tx, MASTER_NODE_OBJ)?;
+        }
+        Ok(())
     }
 
     /// Refuses to move a directory below itself, and to replace one that contains the file.

@@ -2,8 +2,8 @@
 //!
 //! Records hold results: object numbers, owners, modes and times of creation are used as recorded. So no permissions are checked
 //! and no quotas apply, since they were checked when the record was written; times of change are those of the replay, as with
-//! OpenZFS. All changes of a record are in one transaction, that of its window, which the replaying threads share: an operation
-//! that would assign a transaction of its own uses that one.
+//! OpenZFS. All changes of a record are in one transaction, that of its window, which the replaying threads share, through a handle
+//! whose operations are all within it.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use pool::Spa;
 use zil::replay::{Entry, Replayed, Replayer};
 use zio::Payload;
 
+use super::hold::Shared;
 use super::names::entry_word;
 use super::namespace::Delta;
 use super::new::Recorded;
-use super::place::Shared;
 use super::setattr::acl_values;
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
@@ -110,8 +110,8 @@ impl Replayer for Player<'_> {
     }
 
     fn apply(&self, window: &Window, entry: &Entry<'_>) -> Result<(), Error> {
-        let place = window.place.join();
-        self.0.play(&place, entry, window.begun)
+        let tx = window.place.tx();
+        self.0.within(tx).play(tx, entry, window.begun)
     }
 
     fn bytes(&self, record: &Record<'_>) -> u64 {

@@ -69,8 +69,9 @@ impl Zfs {
             self.end_capability(&node)?;
         }
         if rest != SetAttr::default() {
-            self.change(2 * SMALL_CHANGE, |tx| {
+            self.change_some(2 * SMALL_CHANGE, &[id], |tx| {
                 let _rights = node.rights.lock();
+                self.claim_hidden(tx, &node)?;
                 let plan = self.plan(cred, &node, &rest)?;
                 self.set_now(tx, &node, &rest, &plan)
             })?;
@@ -240,7 +241,7 @@ impl Zfs {
         if self.settings().acltype != ACLTYPE_NFSV4 {
             return Err(Refusal::Unsupported("NFSv4 ACLs are off").of(id));
         }
-        self.change(2 * SMALL_CHANGE, |tx| {
+        self.change_some(2 * SMALL_CHANGE, &[id], |tx| {
             let _rights = node.rights.lock();
             let before = node.attrs();
             if before.flags.has(FileFlags::IMMUTABLE) {
@@ -248,7 +249,7 @@ impl Zfs {
             }
             self.check(cred, &node, Perms::WRITE_ACL)?;
             let owners = Owners { uid: before.owner, gid: before.group };
-            let new = acl::of_list(aces, before.flags.0, before.kind(), before.mode, owners);
+            let new = acl::of_list(aces.clone(), before.flags.0, before.kind(), before.mode, owners);
             let new = new.map_err(|_| Refusal::Invalid("not a valid ACL").of(id))?;
             let now = self.now();
             node.edit_with(self, tx, &acl_values(&new), |attrs| {
@@ -306,7 +307,7 @@ impl Zfs {
         }
         for id in all {
             let hidden = self.znode(id)?;
-            self.change(SMALL_CHANGE, |tx| {
+            self.change_some(SMALL_CHANGE, &[id], |tx| {
                 if let (Some(projid), None) = (attrs.projid, hidden.with_attrs(|attrs| attrs.projid)) {
                     self.add_project(tx, &hidden, projid)?;
                 }

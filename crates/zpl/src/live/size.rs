@@ -41,7 +41,11 @@ impl Zfs {
             self.set_size(tx, cred, node, size)
         };
         let bytes = SMALL_CHANGE.max(2 * node.object().block_size());
-        if size < old { self.change_freeing(bytes, change) } else { self.change(bytes, change) }
+        if size < old {
+            self.change_freeing(bytes, &[node.id()], change)
+        } else {
+            self.change_some(bytes, &[node.id()], change)
+        }
     }
 
     /// Makes a hole in a file; its size is unchanged.
@@ -61,7 +65,7 @@ impl Zfs {
         self.warm_edge(&node, range.start)?;
         self.warm_edge(&node, end)?;
         self.free_pieces(&node, range.start..end)?;
-        self.change_freeing(SMALL_CHANGE.max(3 * node.object().block_size()), |tx| {
+        self.change_freeing(SMALL_CHANGE.max(3 * node.object().block_size()), &[id], |tx| {
             let _content = node.content.write_range(|| {
                 let object = node.object();
                 // what reaches the last block is freed up to the end, whatever is behind it
@@ -87,7 +91,7 @@ impl Zfs {
 
     /// Extends a file to at least `size` bytes; the extension is a hole. Write permission was already checked.
     pub(super) fn lengthen(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
-        self.change(SMALL_CHANGE.max(2 * node.object().block_size()), |tx| {
+        self.change_some(SMALL_CHANGE.max(2 * node.object().block_size()), &[node.id()], |tx| {
             let _content = node.content.write();
             if node.with_attrs(|attrs| attrs.size) < size { self.set_size(tx, cred, node, size) } else { Ok(()) }
         })
@@ -129,7 +133,7 @@ impl Zfs {
     fn free_pieces(&self, node: &Znode, range: Range<u64>) -> Result<(), Error> {
         let (object, mut end) = (node.object(), range.end);
         while let Some(piece) = object.last_piece(range.start..end)?.filter(|piece| piece.start > range.start) {
-            self.change_freeing(SMALL_CHANGE, |tx| {
+            self.change_freeing(SMALL_CHANGE, &[node.id()], |tx| {
                 let _content = node.content.write();
                 Ok(object.free_piece(tx, &piece, end)?)
             })?;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use base::tunable;
 use dmu::{Object, Tx};
 
-use super::place::Held;
-use super::{SMALL_CHANGE, Zfs, Znode};
+use super::{Zfs, Znode};
 use crate::{DirEntry, Error, FileFlags, Kind};
 
 impl Zfs {
@@ -19,6 +18,13 @@ impl Zfs {
         Ok(())
     }
 
+    /// Claims the objects that change when a name of a file is removed, which may be the last.
+    pub(super) fn claim_removed(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+        let objset = self.fs().objset();
+        objset.claim(tx, node.id())?;
+        Ok(objset.claim(tx, self.0.unlinked.object().id())?)
+    }
+
     /// Schedules a file to be freed after the current operation.
     pub(super) fn free_later(&self, id: u64) {
         self.0.reap.lock().push(id);
@@ -27,7 +33,8 @@ impl Zfs {
     /// Frees the unlinked files that are no longer held. A file that cannot be freed, or must not be for now, stays in the
     /// unlinked set until the file system is next opened.
     pub(super) fn reap(&self) {
-        if Held::any(&self.0.spa) {
+        // after the replay of a window
+        if self.1.as_ref().is_some_and(|batch| batch.is_fixed()) {
             return;
         }
         if tunable::ZFS_UNLINK_SUSPEND_PROGRESS.get() != 0 {
@@ -61,7 +68,8 @@ impl Zfs {
             _ => {}
         }
         let hidden = if xattr_dir == 0 { None } else { Some(self.znode(xattr_dir)?) };
-        let place = self.place(SMALL_CHANGE, true)?;
+        let set = self.0.unlinked.object().id();
+        let place = self.place_to_free(&[id, set, hidden.as_ref().map_or(id, |hidden| hidden.id())])?;
         if let Some(hidden) = &hidden {
             hidden.edit(self, &place, |attrs| {
                 attrs.links = 0;
@@ -77,7 +85,7 @@ impl Zfs {
 
     /// Frees the blocks of a file from its end, in pieces; the first one is freed with the file.
     fn free_contents(&self, object: &Object) -> Result<(), Error> {
-        object.free_long(0..u64::MAX, || self.place(SMALL_CHANGE, true))
+        object.free_long(0..u64::MAX, || self.place_to_free(&[object.id()]))
     }
 
     /// Empties a hidden directory of extended attributes.
@@ -87,7 +95,7 @@ impl Zfs {
             let entry = entry?;
             let named = DirEntry::decode(dir.id(), entry.name, &entry.value, 0)?;
             let file = self.znode(named.object)?;
-            let place = self.place(SMALL_CHANGE, true)?;
+            let place = self.place_to_free(&[dir.id(), file.id(), self.0.unlinked.object().id()])?;
             zap.remove(&place, &named.name)?;
             dir.edit(self, &place, |attrs| {
                 attrs.size = attrs.size.saturating_sub(1);

@@ -400,7 +400,10 @@ impl Drop for Open {
         };
         if last {
             self.zfs.free_later(self.id());
-            self.zfs.reap();
+            // a batch of this thread may have a transaction; its end frees the file
+            if self.zfs.1.is_some() || self.zfs.0.batches.load(Ordering::SeqCst) == 0 {
+                self.zfs.reap();
+            }
         }
     }
 }

@@ -118,8 +118,9 @@ impl Zfs {
                 let acl = self.decode_list(&node, value)?;
                 self.set_posix_default(cred, &node, acl.as_ref())
             }
-            _ => self.change(SMALL_CHANGE + 2 * value.len() as u64, |tx| {
+            _ => self.change_some(SMALL_CHANGE + 2 * value.len() as u64, &[id], |tx| {
                 let _content = node.content.write();
+                self.claim_hidden(tx, &node)?;
                 self.put_xattr(tx, cred, &node, name, value, mode)
             }),
         }
@@ -134,8 +135,9 @@ impl Zfs {
         match self.may_change_xattr(cred, &node, name)? {
             Space::PosixAccess => self.set_posix_access(cred, &node, None),
             Space::PosixDefault => self.set_posix_default(cred, &node, None),
-            _ => self.change(SMALL_CHANGE, |tx| {
+            _ => self.change_some(SMALL_CHANGE, &[id], |tx| {
                 let _content = node.content.write();
+                self.claim_hidden(tx, &node)?;
                 if self.drop_xattr(tx, &node, name)? { Ok(()) } else { Err(Refusal::NoAttribute.of(id)) }
             }),
         }
@@ -190,6 +192,14 @@ impl Zfs {
                 what: "extended attributes",
                 source,
             }),
+        }
+    }
+
+    /// Claims all files if a file has a hidden directory of extended attributes, whose files change with it.
+    pub(crate) fn claim_hidden(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+        match node.with_attrs(|attrs| attrs.xattr_dir) {
+            0 => Ok(()),
+            _ => Ok(self.fs().objset().claim_all(tx)?),
         }
     }
 
@@ -258,8 +268,9 @@ impl Zfs {
                 return Ok(());
             }
         }
-        self.change(SMALL_CHANGE, |tx| {
+        self.change_some(SMALL_CHANGE, &[node.id()], |tx| {
             let _content = node.content.write();
+            self.claim_hidden(tx, node)?;
             self.drop_xattr(tx, node, CAPABILITY).map(|_| ())
         })
     }
@@ -321,11 +332,12 @@ impl Zfs {
         if node.kind() == Kind::Symlink {
             return Err(Refusal::Unsupported("a symbolic link cannot have an ACL").of(node.id()));
         }
-        self.change(2 * SMALL_CHANGE, |tx| {
+        self.change_some(2 * SMALL_CHANGE, &[node.id()], |tx| {
             // this changes the mode: the caller's permission is checked again
             let _rights = node.rights.lock();
             self.may_change_xattr(cred, node, PosixAcl::ACCESS.as_bytes())?;
             let _content = node.content.write();
+            self.claim_hidden(tx, node)?;
             self.put_posix_access(tx, cred, node, acl)
         })
     }
@@ -354,10 +366,11 @@ impl Zfs {
         if node.kind() != Kind::Directory {
             return if acl.is_some() { Err(Refusal::Denied.of(node.id())) } else { Ok(()) };
         }
-        self.change(2 * SMALL_CHANGE, |tx| {
+        self.change_some(2 * SMALL_CHANGE, &[node.id()], |tx| {
             let _rights = node.rights.lock();
             self.may_change_xattr(cred, node, PosixAcl::DEFAULT.as_bytes())?;
             let _content = node.content.write();
+            self.claim_hidden(tx, node)?;
             match acl {
                 Some(acl) => {
                     let name = PosixAcl::DEFAULT.as_bytes();

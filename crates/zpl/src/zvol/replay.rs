@@ -11,7 +11,7 @@ use zil::replay::{Entry, Replayer};
 use zio::Payload;
 
 use crate::Error;
-use crate::live::place::Shared;
+use crate::live::hold::Shared;
 use crate::live::{Refusal, SMALL_CHANGE};
 
 /// A volume whose log is replayed. It is not in use yet.

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::Txg;
-use dmu::{Object, Objset, Zap};
+use dmu::{Object, Objset, TxObjects, Zap};
 use ondisk::zil::{Record, TxType};
 use pool::{Dataset, PropSource, PropsWatch, Spa, Value};
 use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
+use crate::live::hold::{Ask, Held, Owed};
 use crate::live::io::chunk;
 use crate::live::log::{self, Log, Piece};
-use crate::live::place::{Held, Owed};
 use crate::live::rangelock::RangeLock;
 use crate::live::{Refusal, SMALL_CHANGE, replay};
 use crate::zvol::replay as replay_volume;
@@ -170,7 +170,7 @@ impl Volume {
         let mut owed = Owed::default();
         let written = self.write_chunks(offset, data, awaited, &mut owed);
         // also waits for the written part of a failed write
-        let logged = owed.settle();
+        let logged = owed.settle(&self.body.log);
         written.and(logged)
     }
 
@@ -186,7 +186,7 @@ impl Volume {
                 }
             }
             let bytes = SMALL_CHANGE.max(now.len() as u64 + 2 * self.block);
-            let place = Held::begin(&self.spa, &self.objset, bytes, false)?;
+            let place = self.place(bytes, false)?;
             let range = self.body.ranges.write_range(|| at..at.saturating_add(now.len() as u64));
             self.check_range(at, now.len() as u64)?;
             self.body.data.write(&place, at, now)?;
@@ -202,7 +202,7 @@ impl Volume {
             };
             self.body.log.put_write(&place, &piece);
             drop(range);
-            place.finish_owing(owed);
+            place.finish_owing(&self.body.log, owed);
             at = at.saturating_add(now.len() as u64);
             rest = later;
         }
@@ -217,7 +217,7 @@ impl Volume {
         self.check_range(offset, len)?;
         let mut owed = Owed::default();
         let freed = self.discard_pieces(offset, len, &mut owed);
-        let logged = owed.settle();
+        let logged = owed.settle(&self.body.log);
         freed.and(logged)
     }
 
@@ -230,7 +230,7 @@ impl Volume {
                 _ => break,
             };
             let piece = (end - at).min(DISCARD);
-            let place = Held::begin(&self.spa, &self.objset, SMALL_CHANGE.max(2 * self.block), true)?;
+            let place = self.place(SMALL_CHANGE.max(2 * self.block), true)?;
             // what reaches the last block is freed up to the end
             let range = self.body.ranges.write_range(|| at..self.freed_to(at.saturating_add(piece)));
             self.check_range(at, piece)?;
@@ -239,7 +239,7 @@ impl Volume {
             let record = Record::Truncate { foid: id, offset: at, length: piece };
             self.body.log.put(&place, TxType::Truncate, &record, Some(id), true);
             drop(range);
-            place.finish_owing(owed);
+            place.finish_owing(&self.body.log, owed);
             at = at.saturating_add(piece);
         }
         Ok(())
@@ -249,7 +249,7 @@ impl Volume {
     /// function.
     ///
     /// # Errors
-    /// EIO if the pool is suspended; EBUSY within an operation.
+    /// EIO if the pool is suspended.
     pub fn flush(&self) -> Result<(), Error> {
         self.body.log.commit_all()
     }
@@ -266,6 +266,11 @@ impl Volume {
         let _all = self.body.ranges.write();
         self.body.size.store(stored, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn place(&self, bytes: u64, netfree: bool) -> Result<Held, Error> {
+        let objects = TxObjects::of(self.objset.id(), &[self.body.data.id()]);
+        Held::begin(&Ask { spa: &self.spa, objset: &self.objset, bytes, netfree, objects }, None)
     }
 
     /// Returns the end of a range that is freed: that of everything if the range reaches the last block.

@@ -288,14 +288,13 @@ impl<'a> CopyIn<'a> {
             self.report.failed(&file.path, STAYS);
             return Ok(());
         }
-        let zfs = self.zfs.clone();
         let cut = if file.end == file.item.size { None } else { Some(file.item.size) };
-        let done = zfs.batch(|| {
+        let done = self.batch(|this| {
             if let Some(size) = cut {
-                zfs.setattr(&self.cred, file.id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+                this.zfs.setattr(&this.cred, file.id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
             }
-            self.attributes(&file.path, file.id, &file.item, false)?;
-            self.settle(file.id, file.aside.take())
+            this.attributes(&file.path, file.id, &file.item, false)?;
+            this.settle(file.id, file.aside.take())
         });
         if done.is_err() {
             self.give_up(&mut file);
@@ -326,19 +325,29 @@ impl<'a> CopyIn<'a> {
     pub fn finish(&mut self) -> Result<Imported, Error> {
         self.flush()?;
         let mut left = std::mem::take(&mut self.unfinished).into_iter();
-        let zfs = self.zfs.clone();
         loop {
             let mut end = Ok(());
             let some: Vec<(u64, Unfinished)> = left.by_ref().take(QUEUE_FILES).collect();
             if some.is_empty() {
                 return Ok(self.done);
             }
-            zfs.batch(|| {
-                end = some.into_iter().try_for_each(|(id, left)| self.finish_left(id, left));
+            self.batch(|this| {
+                end = some.into_iter().try_for_each(|(id, left)| this.finish_left(id, left));
                 Ok(())
             })?;
             end?;
         }
+    }
+
+    /// Runs operations that share transactions: all that go through `zfs` meanwhile.
+    fn batch<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, zpl::Error>) -> Result<R, zpl::Error> {
+        let zfs = self.zfs.clone();
+        let done = zfs.batch(|shared| {
+            self.zfs = shared.clone();
+            work(self)
+        });
+        self.zfs = zfs;
+        done
     }
 
     /// The counts so far.
@@ -369,12 +378,11 @@ impl<'a> CopyIn<'a> {
         if queue.is_empty() {
             return Ok(());
         }
-        let zfs = self.zfs.clone();
         let mut end = Ok(());
-        zfs.batch(|| {
+        self.batch(|this| {
             for (path, what) in queue {
-                let done = self.one(&path, what);
-                if let Err(e) = self.tolerate(&path, done) {
+                let done = this.one(&path, what);
+                if let Err(e) = this.tolerate(&path, done) {
                     end = Err(e);
                     break;
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{Txg, tunable};
-use dmu::{Objset, Tx};
+use dmu::{Objset, Tx, TxObjects};
 use ondisk::{BlkPtr, ZilHeader};
 use parking_lot::Mutex;
 use vdev::TopVdev;
@@ -77,7 +77,7 @@ impl Spa {
             return Ok(Vec::new());
         }
         let (mos, synced) = (self.live_mos()?, pool.uberblock().txg);
-        let tx = self.txgs().assign()?;
+        let tx = self.txgs().assign(TxObjects::all())?;
         if pool.uberblock().checkpoint_txg.0 != 0 {
             // blocks that they lead to may have been overwritten since the checkpoint
             for log in &logs {

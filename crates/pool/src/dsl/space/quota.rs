@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::Txg;
-use dmu::{Objset, Tx};
+use dmu::{Objset, Tx, TxObjects};
 use ondisk::dsl::{DslDirPhys, dir_keys};
 use parking_lot::Mutex;
 
@@ -159,8 +159,23 @@ impl Spa {
     /// # Errors
     /// [`Error::Refused`] with [`Refusal::Quota`] (EDQUOT) or [`Refusal::NoSpace`]; else as [`Spa::tx`].
     pub fn dataset_tx(&self, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Tx, Error> {
-        let reserve =
-            |quota: Option<Arc<dyn Limits>>| self.reserve(Reservation { bytes, keeps: false, quota }, netfree);
+        self.dataset_tx_for(objset, bytes, netfree, TxObjects::of_set(objset.id()))
+    }
+
+    /// As [`Spa::dataset_tx`], for changes of some `objects` only.
+    ///
+    /// # Errors
+    /// As [`Spa::dataset_tx`].
+    pub fn dataset_tx_for(
+        &self,
+        objset: &Arc<Objset>,
+        bytes: u64,
+        netfree: bool,
+        objects: TxObjects,
+    ) -> Result<Tx, Error> {
+        let reserve = |quota: Option<Arc<dyn Limits>>| {
+            self.reserve(Reservation { bytes, keeps: false, quota, objects: objects.clone() }, netfree)
+        };
         let Some(head) = self.dsl.open_datasets.get(objset.id()) else { return reserve(None) };
         loop {
             let quota = self.quota(&head)?;
