@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::Env;
+use base::tunable::ZUSE_SCRUB_THREADS;
 use benches::{mix, number, text};
 use dmu::{NewObject, Object};
 use ondisk::ObjectType;
 use pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, DirectSource, IoClass, Latency, LeafSource, MemoryDevice, VdevTree};
-use zuse::{ScrubOptions, scrub};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -150,11 +150,14 @@ impl Case {
         rate
     }
 
+    /// Scrubs again and again, until it is told to stop.
     fn scrub(&self, spa: &Arc<Spa>, stop: &AtomicBool) -> Result<()> {
-        let options = ScrubOptions { threads: self.scrubbers, range: pool::ScrubRange::default() };
+        ZUSE_SCRUB_THREADS.set(self.scrubbers as u64);
         while !stop.load(Ordering::Relaxed) {
-            scrub(spa, &options, stop, &|_, _| {})?;
+            spa.scrub(pool::ScrubRange::default())?;
+            while !stop.load(Ordering::Relaxed) && !spa.scan_wait_for(Duration::from_millis(50))? {}
         }
+        spa.scrub_pause()?;
         Ok(())
     }
 

@@ -88,6 +88,8 @@ tunables! {
     ZFS_DELAY_SCALE = "zfs_delay_scale", 500_000, "how steeply writers are slowed: the delay in ns at the middle of the slope";
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5, "longest time between two txg syncs, in seconds";
     ZFS_ASYNC_BLOCK_MAX_BLOCKS = "zfs_async_block_max_blocks", 100_000, "blocks of destroyed datasets that one txg frees";
+    ZFS_SPA_DISCARD_MEMORY_LIMIT = "zfs_spa_discard_memory_limit", 16 << 20, "bytes of space map entries of a discarded checkpoint that one txg frees";
+    ZFS_FREE_MIN_TIME_MS = "zfs_free_min_time_ms", 500, "how long one txg frees blocks of destroyed datasets, in ms";
     ZFS_LIVELIST_MAX_ENTRIES = "zfs_livelist_max_entries", 500_000, "entries from which on a livelist begins a new part";
     ZFS_LIVELIST_MIN_PERCENT_SHARED = "zfs_livelist_min_percent_shared", 75, "a clone that shares no more with its origin keeps no livelist, in percent";
     ZFS_SYNC_PASS_DEFERRED_FREE = "zfs_sync_pass_deferred_free", 2, "sync pass from which frees are deferred to the next txg";
@@ -175,6 +177,10 @@ tunables! {
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1, "whether a copy within a pool shares blocks";
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";
     BUSY_WAIT = "busy_wait", 60, "how long a command that changes a pool waits for another one to be done with it, in seconds";
+    ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 100, "the least time that a scrub reads in a txg, in ms, even if the txg is waited for (750 in OpenZFS)";
+    ZFS_RESILVER_MIN_TIME_MS = "zfs_resilver_min_time_ms", 200, "the same for a resilver (1500 in OpenZFS)";
+    ZFS_SCAN_SUSPEND_PROGRESS = "zfs_scan_suspend_progress", 0, "whether scrubs and resilvers read nothing, for tests";
+    ZUSE_SCRUB_THREADS = "zuse_scrub_threads", 0, "threads that check what a scrub or resilver reads; 0 as many as there are cores";
     ZUSE_SCRUB_DECOMPRESS = "zuse_scrub_decompress", 1, "whether a scrub expands the compressed blocks that it reads, and takes those for damaged that cannot be";
     ZUSE_CATCH_UP_MS = "zuse_catch_up_ms", 3000, "how long, about, who opens a pool for writing resilvers devices that missed writes, in ms; 0 not at all";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";

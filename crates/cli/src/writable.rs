@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use control::{Caller, Control, Ioc};
 use nvlist::NvList;
-use pool::Spa;
+use pool::{Activity, Spa};
 use rustix::fs::Mode;
 use site::Imported;
 use zuse::CaughtUp;
@@ -88,6 +88,13 @@ pub(crate) fn request(record: &Imported, doing: &str, ioc: Ioc, input: &NvList) 
     let out = ask(&spa, doing, ioc, input)?;
     close(&spa, doing)?;
     Ok(out)
+}
+
+/// Waits until an activity of an open pool has ended: the pool is closed with the command.
+pub(crate) fn wait(spa: &Arc<Spa>, doing: &str, activity: Activity) -> Result<(), Failure> {
+    let mut input = NvList::new();
+    input.insert("wait_activity", activity as i32);
+    ask(spa, doing, Ioc::Wait, &input).map(drop)
 }
 
 /// Sends one request to an open pool.

@@ -121,6 +121,7 @@ impl Control {
             Ioc::ChangeKey => self.change_key(name, input),
             Ioc::WaitFs => self.wait_fs(name, input),
             Ioc::PoolScrub => self.pool_scrub(input),
+            Ioc::Wait => self.wait(input),
             Ioc::DdtPrune => self.ddt_prune(input),
             Ioc::PoolCreate => Err(Error::Exists(name.to_owned()).into()),
             Ioc::VdevAdd => self.vdev_add(input),

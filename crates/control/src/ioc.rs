@@ -26,8 +26,7 @@ pub enum Ioc {
     PoolExport,
     /// Marks the pool, after `message` is in its history, as destroyed, and closes it.
     PoolDestroy,
-    /// Flushes, with `condense_command` `start`, all that is in the `condense_type` `log_spacemap`, before it answers; `cancel` finds
-    /// nothing under way then.
+    /// Begins to flush, with `condense_command` `start`, all that is in the `condense_type` `log_spacemap`, in the background; `cancel` ends that.
     PoolCondense,
     /// Sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
     VdevSetProps,
@@ -118,9 +117,10 @@ pub enum Ioc {
     /// Waits for an activity to end: `wait_activity` 0 is the queue of deleted files. Answers with `wait_waited`.
     WaitFs,
     /// Begins or resumes a scrub, `scan_type` 1 of all, 3 of the list of errors, stops it (0), or pauses it (`scan_command` 1);
-    /// with `scan_command` 2 of what is newer than the last, or between `scan_date_start` and `scan_date_end`. Who asks reads the blocks
-    /// then.
+    /// with `scan_command` 2 of what is newer than the last, or between `scan_date_start` and `scan_date_end`. It runs in the background.
     PoolScrub,
+    /// Waits for an activity in the pool's background to end, `wait_activity` by its number ([`pool::Activity`]). Answers with `wait_waited`.
+    Wait,
     /// Forgets entries of the pool's dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
     DdtPrune,
 }
@@ -256,6 +256,7 @@ impl Ioc {
             Ioc::ChangeKey => "change-key",
             Ioc::WaitFs => "wait_fs",
             Ioc::PoolScrub => "scrub",
+            Ioc::Wait => "wait",
             Ioc::DdtPrune => "zpool_ddt_prune",
         }
     }
@@ -286,14 +287,7 @@ impl Ioc {
         !self.looks()
             && !matches!(
                 self,
-                Ioc::LogHistory
-                    | Ioc::PoolSync
-                    | Ioc::PoolCondense
-                    | Ioc::VdevSetProps
-                    | Ioc::WaitFs
-                    | Ioc::EventsNext
-                    | Ioc::EventsClear
-                    | Ioc::EventsSeek
+                Ioc::LogHistory | Ioc::PoolSync | Ioc::PoolCondense | Ioc::VdevSetProps | Ioc::Wait | Ioc::WaitFs
             )
     }
 
@@ -366,6 +360,7 @@ impl Ioc {
             Ioc::LoadKey => const { &[must("hidden_args", NvList), may("noop", Boolean)] },
             Ioc::ChangeKey => const { &[may("crypt_cmd", Uint64), may("hidden_args", NvList), may("props", NvList)] },
             Ioc::WaitFs => const { &[must("wait_activity", Int32)] },
+            Ioc::Wait => const { &[must("wait_activity", Int32), may("wait_tag", Uint64)] },
             Ioc::PoolScrub => {
                 const {
                     &[

@@ -3,7 +3,7 @@
 use base::Errno;
 use nvlist::NvList;
 use pool::ddt::Prune;
-use pool::{Nearest, ScrubRange};
+use pool::{Activity, Nearest, ScrubRange};
 
 use crate::decode::require_str;
 use crate::{Control, Error, Failed};
@@ -22,8 +22,6 @@ const PRUNE_AGE: i32 = 1;
 const PRUNE_PERCENTAGE: i32 = 2;
 /// The only thing that can be condensed (OpenZFS: `POOL_CONDENSE_LOG_SPACEMAP`).
 const LOG_SPACEMAP: &str = "log_spacemap";
-/// A pool whose logs are not flushed after so many txgs has other troubles.
-const CONDENSE_TXGS_MAX: usize = 10_000;
 
 /// What a scrub is asked to do, all checked.
 struct Scan {
@@ -56,29 +54,28 @@ impl Scan {
 }
 
 impl Control {
-    /// Begins a scrub or a resilver, or goes on with one: to read the blocks is for who asked. Pauses a scrub or stops it.
+    /// Begins or resumes a scrub, a resilver or an error scrub, which then runs in the background; pauses or cancels a scrub.
     pub(crate) fn pool_scrub(&self, input: &NvList) -> Result<NvList, Failed> {
         let scan = Scan::decode(input)?;
         match scan {
             Scan { command: PAUSE, .. } => under_way(self.spa.scrub_pause()?),
             Scan { kind: SCAN_NONE, .. } => under_way(self.spa.scrub_cancel()?),
-            Scan { kind: SCAN_ERRORSCRUB, .. } => match self.spa.error_scrub_begin()? {
-                Some(_) => Ok(NvList::new()),
-                None => Err(nothing(Errno::ECANCELED, "no errors are known")),
+            Scan { kind: SCAN_ERRORSCRUB, .. } => match self.spa.error_scrub()? {
+                true => Ok(NvList::new()),
+                false => Err(nothing(Errno::ECANCELED, "no errors are known")),
             },
             Scan { kind: SCAN_SCRUB, .. } => {
                 let view = self.spa.view()?;
-                self.done(self.spa.scrub_begin(view.space()?.allocated, range(&view, &scan)?))
+                self.done(self.spa.scrub(range(&view, &scan)?))
             }
             _ => {
-                let to_examine = self.spa.view()?.space()?.allocated;
-                self.spa.resilver_begin(to_examine, true)?;
+                self.spa.resilver(true)?;
                 Ok(NvList::new())
             }
         }
     }
 
-    /// Flushes what the logs of space changes hold, over as many txgs as it takes: nothing is under way between requests.
+    /// Begins to flush what the log of space changes holds, over as many txgs as it takes in the background; or cancels that.
     pub(crate) fn pool_condense(&self, input: &NvList) -> Result<NvList, Failed> {
         let start = match require_str(input, "condense_command")? {
             "start" => true,
@@ -92,17 +89,24 @@ impl Control {
             return Err(Error::NotSupported(LOG_SPACEMAP.to_owned()).into());
         }
         if !start {
-            self.spa.space().cancel_condense();
+            self.spa.cancel_condense();
             return Ok(NvList::new());
         }
-        self.spa.space().condense_logs(self.spa.txgs().synced());
-        for _ in 0..CONDENSE_TXGS_MAX {
-            self.spa.sync()?;
-            if !self.spa.space().condense_progress().active {
-                break;
-            }
-        }
+        self.spa.condense_logs();
         Ok(NvList::new())
+    }
+
+    /// Waits for the end of an activity (OpenZFS: `zfs_ioc_wait`).
+    pub(crate) fn wait(&self, input: &NvList) -> Result<NvList, Failed> {
+        let number = input.get_i32("wait_activity").and_then(|number| usize::try_from(number).ok());
+        let activity = number.and_then(|number| Activity::ALL.get(number)).copied();
+        let activity = activity.ok_or_else(|| Error::Invalid("no such activity".to_owned()))?;
+        if input.contains("wait_tag") && !matches!(activity, Activity::Initialize | Activity::Trim) {
+            return Err(Error::Invalid("only the activities of single devices have tags".to_owned()).into());
+        }
+        let mut out = NvList::new();
+        out.insert("wait_waited", self.spa.wait_activity(activity)?);
+        Ok(out)
     }
 
     /// Forgets old entries of dedup tables.

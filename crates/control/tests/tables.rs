@@ -85,6 +85,7 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
         (Ioc::PoolCheckpoint, "zpool_checkpoint", "t", &[]),
         (Ioc::PoolDiscardCheckpoint, "zpool_discard_checkpoint", "t", &[]),
         (Ioc::WaitFs, "wait_fs", "t", &[("wait_activity", Int32, false)]),
+        (Ioc::Wait, "wait", "t", &[("wait_activity", Int32, false), ("wait_tag", Uint64, true)]),
         (
             Ioc::PoolScrub,
             "scrub",

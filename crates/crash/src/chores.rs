@@ -4,11 +4,9 @@
 //! so that a check can test the existence of each.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use ondisk::{ObjectType, ObjsetType};
-use pool::{NewDataset, Pool, Spa, WithoutKey};
-use zuse::{ScrubOptions, Scrubbed};
+use pool::{NewDataset, Pool, ScanEnd, ScrubRange, Spa, WithoutKey};
 
 use crate::compare::{Context, Result, compare};
 use crate::driver::Driver;
@@ -44,7 +42,8 @@ impl Driver {
             5 => self.clone_snapshot(&spa)?,
             6 => self.destroy_dataset(&spa)?,
             _ => {
-                scrub(&spa, self.rng().percent(50))?;
+                let until = *self.rng().pick(&[Until::Whole, Until::Paused, Until::Begun]);
+                scrub(&spa, until)?;
                 return Ok(self.txg());
             }
         }
@@ -141,14 +140,30 @@ impl Driver {
     }
 }
 
-/// Scrubs completely, or stops at once and leaves the scrub to be resumed. It must not find any block lost.
-pub(crate) fn scrub(spa: &Arc<Spa>, whole: bool) -> Result<()> {
-    let options = ScrubOptions { threads: 1, range: pool::ScrubRange::default() };
-    let done = zuse::scrub(spa, &options, &AtomicBool::new(!whole), &|_, _| {}).context(|| "scrub".to_string())?;
-    match done {
-        Scrubbed::Whole(tally) if tally.lost_blocks > 0 => Err(format!("a scrub: {} blocks lost", tally.lost_blocks)),
-        Scrubbed::Stopped if whole => Err("a scrub did not complete".to_string()),
-        _ => Ok(()),
+/// How far a scrub comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// To its end.
+    Whole,
+    /// It is paused at once.
+    Paused,
+    /// It is begun, and left to be resumed after the next import.
+    Begun,
+}
+
+/// Begins or resumes a scrub. It must not find any block lost.
+pub(crate) fn scrub(spa: &Arc<Spa>, until: Until) -> Result<()> {
+    spa.scrub(ScrubRange::default()).context(|| "begin of a scrub".to_string())?;
+    if until == Until::Paused {
+        spa.scrub_pause().context(|| "pause of a scrub".to_string())?;
+    }
+    if until != Until::Whole {
+        return Ok(());
+    }
+    match spa.scan_wait(&mut |_| {}).context(|| "scrub".to_string())? {
+        ScanEnd::Finished(tally) if tally.lost_blocks > 0 => Err(format!("a scrub: {} blocks lost", tally.lost_blocks)),
+        ScanEnd::Finished(_) => Ok(()),
+        ScanEnd::Stopped => Err("a scrub did not complete".to_string()),
     }
 }
 

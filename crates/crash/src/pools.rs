@@ -10,7 +10,7 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::{Candidate, scan_devices};
 use zuse::verify::{Options, inspect};
 
-use crate::chores::{check_datasets, scrub};
+use crate::chores::{Until, check_datasets, scrub};
 use crate::compare::{Context, Result, compare};
 use crate::driver::{Driver, Limits};
 use crate::model::{History, Model};
@@ -135,7 +135,7 @@ pub struct Census {
 /// # Errors
 /// The damage found.
 pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
-    let options = Options { dataset: None, threads: 1, heal: false, expand: true };
+    let options = Options { dataset: None, threads: 1, expand: true };
     let mut census = Census::default();
     let summary = inspect(pool, &options, &|_, _| {}, &mut |block| {
         census.blocks += 1;
@@ -286,7 +286,7 @@ fn go_on(devices: &[Arc<dyn Device>], seed: u64, model: Model) -> Result<()> {
     let done = driver.step().and_then(|()| driver.step()).and_then(|()| driver.sync());
     done.map_err(|what| format!("{what}\n{}", driver.trace()))?;
     if driver.rng().percent(SCRUB_PCT) {
-        scrub(driver.spa(), true)?;
+        scrub(driver.spa(), Until::Whole)?;
     }
     driver.spa().export().context(|| "export".to_string())?;
     let checked = check_read_only(devices, driver.model());

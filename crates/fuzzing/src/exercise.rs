@@ -180,7 +180,7 @@ fn ask_file(node: &Node, path: bool, found: &mut Findings) {
 }
 
 fn check(pool: &Arc<Pool>, found: &mut Findings) {
-    if let Ok(summary) = verify(pool, &Options { dataset: None, threads: 1, heal: false, expand: true }, &|_, _| {}) {
+    if let Ok(summary) = verify(pool, &Options { dataset: None, threads: 1, expand: true }, &|_, _| {}) {
         found.lost += summary.tally.lost_blocks;
         let mut names = Names::new(pool);
         for damage in summary.damage().take(PATHS_MAX as usize) {

@@ -166,6 +166,14 @@ pub enum Error {
     /// An invariant of Zuse's own is broken, whatever is on disk. The pool is suspended before it commits anything more (EIO).
     #[error("bug: {0}; nothing of it was committed")]
     Bug(String),
+    /// A background task of the pool ended with an error; it can be started again (errno of the error).
+    #[error("{task}: {source}")]
+    Background {
+        /// The task.
+        task: &'static str,
+        /// What went wrong.
+        source: std::sync::Arc<Error>,
+    },
     /// The pool was closed meanwhile (EIO).
     #[error("the pool was closed")]
     Closed,
@@ -245,6 +253,7 @@ impl Error {
             Error::NoSuchDataset { .. } => Errno::ENOENT,
             Error::NoSpace => Errno::ENOSPC,
             Error::Refused { why, .. } => why.errno(),
+            Error::Background { source, .. } => source.errno(),
             Error::Vdevs(why) => why.errno(),
             Error::Many(all) => all.first().map_or(Errno::EIO, |(_, error)| error.errno()),
             Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => Errno::EROFS,

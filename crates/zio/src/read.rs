@@ -357,7 +357,7 @@ impl Zio {
         is_clean: impl FnOnce(&R) -> bool,
     ) -> Result<R, Error> {
         let Some(guard) = self.guard.get() else { return read(cx).map_err(|copies| Error::unreadable(bm, copies)) };
-        let got = read(&ReadCx { counts: false, heal: false, ..*cx });
+        let got = read(&ReadCx { counts: false, ..*cx });
         let clean = got.as_ref().is_ok_and(is_clean);
         match got {
             Ok(got) if clean && bp.checksum() != CHECKSUM_OFF => Ok(got),

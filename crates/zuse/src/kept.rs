@@ -27,6 +27,8 @@ impl Drop for Kept {
     fn drop(&mut self) {
         // no caller is left to get the error: use `sync` or `export` before to learn of it. After an export there is nothing to write
         let _unwritten = self.0.sync();
+        // nor one to wait for what runs in the background: it resumes when the pool is next opened
+        self.0.stop_background();
         // the devices are closed with the last handle: who opens them next does not meet that of the sync thread
         self.0.wait_idle();
     }

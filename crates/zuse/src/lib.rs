@@ -11,8 +11,8 @@
 //! * [`read_past_damage`] returns the data of one file or volume, in order, with the ranges that are lost.
 //! * [`Copier`] is `cp -a` out of a pool, [`CopyIn`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
 //!   [`Archiver`] writes PAX archives; [`entry::line`] is a file as JSON with its digest.
-//! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] also repairs it; [`resilver()`] writes to devices the blocks that they
-//!   missed.
+//! * [`verify::verify`] reads and checks every block of a pool; [`Pool::scrub`] also repairs it; [`Pool::resilver`] writes to devices the blocks
+//!   that they missed.
 //!
 //! Damage is reported as data, not as an error: it is passed to a [`Report`], and the work continues with the rest. An error ends the work: the
 //! destination is full, the output is closed.
@@ -30,7 +30,6 @@ mod copy_in;
 pub mod dest;
 pub mod entry;
 mod error;
-mod errorscrub;
 mod files;
 pub mod host;
 mod item;
@@ -40,10 +39,8 @@ mod objects;
 mod operands;
 pub mod pax;
 mod report;
-mod resilver;
 mod salvage;
-mod scrub;
-mod slices;
+mod scan;
 mod store;
 mod target;
 mod untar;
@@ -56,16 +53,14 @@ pub use base::Errno;
 pub use copy::{Copied, Copier};
 pub use copy_in::{CopyIn, Imported, Streaming};
 pub use error::Error;
-pub use errorscrub::error_scrub;
 pub use files::Files;
 pub use item::{Item, LinkId, stored_device};
 pub use keys::Key;
 pub use objects::Objects;
 pub use operands::{Origins, base_name, name_in_directory};
 pub use report::{Report, Silent};
-pub use resilver::{CaughtUp, catch_up, resilver};
 pub use salvage::{Chunk, Contents, read_past_damage};
-pub use scrub::{ScrubOptions, Scrubbed, scrub};
+pub use scan::{CaughtUp, Scan, catch_up};
 pub use store::Pool;
 pub use target::{BadTarget, Target};
 pub use untar::{Entered, TarData, Visit, read_tar};

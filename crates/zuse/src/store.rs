@@ -71,8 +71,9 @@ impl Pool {
         Ok(Pool(Mode::Reading(site().read(|| find(paths, name), &OpenOptions::default())?)))
     }
 
-    /// Opens the pool on these devices for writing. They are locked until it is closed. Devices that missed writes are brought up to date if that takes a few
-    /// seconds; [`Pool::caught_up`] tells whether they are.
+    /// Opens the pool on these devices for writing. They are locked until it is closed. Devices that missed writes are resilvered: this waits a few
+    /// seconds for the end, which [`Pool::caught_up`] tells. A resilver that takes longer, and a scrub that was not finished, go on in the
+    /// background.
     ///
     /// # Errors
     /// As [`Pool::open`]; when another program or machine has the pool, or it uses features that are not written here.
@@ -83,7 +84,8 @@ impl Pool {
         Ok(Pool::of_spa(spa))
     }
 
-    /// Returns whether all writable devices are up to date; if not, [`resilver`](crate::resilver()) is to be called.
+    /// Returns whether all writable devices are up to date; if not, a resilver may be running ([`Pool::scan`]), or
+    /// [`Pool::resilver`] can be called.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if the pool was opened for reading.

@@ -165,7 +165,7 @@ fn what_one_block_leads_to_is_one_loss_and_holes_before_it_are_none() {
     }
     assert_eq!((errors, data), (1, span));
     let pool = open();
-    let options = Options { dataset: None, threads: 1, heal: false, expand: true };
+    let options = Options { dataset: None, threads: 1, expand: true };
     let found = zuse::verify::verify(&pool.view().unwrap(), &options, &|_, _| {}).unwrap();
     let [damage] = &found.tally.damage[..] else { panic!("{:?}", found.tally) };
     assert_eq!((damage.bm.object, damage.bm.level, damage.bm.blkid), (id, 1, 3));

@@ -3,17 +3,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use base::Env;
 use base::tunable::ZUSE_CATCH_UP_MS;
 use ondisk::scan::{ScanFunc, ScanState};
 use oracle::judge;
-use pool::{ImportOptions, ScrubRange, ScrubResult, Spa, Value};
+use pool::{ImportOptions, ScanEnd, ScrubRange, ScrubResult, Spa, Value};
 use vdev::VdevState;
 use zio::Bookmark;
 use zpl::live::{Cred, Zfs};
-use zuse::{CaughtUp, Pool, ScrubOptions, Scrubbed};
+use zuse::{CaughtUp, Pool};
 
 const SIZE: u64 = 128 << 20;
 
@@ -91,8 +90,8 @@ fn stale(spa: &Arc<Spa>) -> usize {
     spa.tree().stale_leaves().count()
 }
 
-fn resilver(spa: &Arc<Spa>) -> Option<Scrubbed> {
-    zuse::resilver(spa, 2, &AtomicBool::new(false), &|_, _| {}).unwrap()
+fn resilver(spa: &Arc<Spa>) -> Option<ScanEnd> {
+    spa.resilver(true).unwrap().then(|| spa.scan_wait(&mut |_| {}).unwrap())
 }
 
 /// Each device is away for a while, one after the other, twice: what was written without one must be there when the next one goes.
@@ -124,9 +123,8 @@ fn one_after_another(words: &str, devices: &[&str]) {
     }
     rack.judge();
     let spa = rack.as_it_is();
-    let options = ScrubOptions { threads: 2, range: ScrubRange::default() };
-    let scrubbed = zuse::scrub(&spa, &options, &AtomicBool::new(false), &|_, _| {}).unwrap();
-    let Scrubbed::Whole(tally) = scrubbed else { panic!("stopped") };
+    spa.scrub(ScrubRange::default()).unwrap();
+    let ScanEnd::Finished(tally) = spa.scan_wait(&mut |_| {}).unwrap() else { panic!("stopped") };
     assert_eq!((tally.healed, tally.lost_blocks), (0, 0), "{words}: something was left to repair");
     spa.export().unwrap();
 }
@@ -170,8 +168,7 @@ fn a_resilver_that_was_stopped_goes_on_and_only_its_end_counts() {
     let rack = Rack::new("mirror a b");
     let files = behind(&rack, 3);
     let spa = rack.as_it_is();
-    let stopped = zuse::resilver(&spa, 1, &AtomicBool::new(true), &|_, _| {}).unwrap();
-    assert!(matches!(stopped, Some(Scrubbed::Stopped)) && stale(&spa) == 1);
+    assert!(spa.resilver_begin(1 << 20, true).unwrap() && stale(&spa) == 1);
     // the machine stops here: nothing is closed
     let crashed = tempfile::tempdir().unwrap();
     for device in ["a", "b"] {
@@ -239,8 +236,8 @@ fn a_scrub_without_errors_clears_what_was_missed() {
     let files = behind(&rack, 2);
     let spa = rack.as_it_is();
     let scrub = |range| {
-        let options = ScrubOptions { threads: 2, range };
-        zuse::scrub(&spa, &options, &AtomicBool::new(false), &|_, _| {}).unwrap()
+        spa.scrub(range).unwrap();
+        spa.scan_wait(&mut |_| {}).unwrap()
     };
     scrub(ScrubRange { after: spa.uberblock().txg, upto: None });
     assert_eq!(stale(&spa), 1, "nothing old was read");

@@ -4,18 +4,17 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use base::Env;
 use dmu::NewObject;
 use ondisk::ObjectType;
 use ondisk::scan::{ScanFunc, ScanState};
-use pool::{CreateOptions, Hooks, ImportOptions, ScrubResult, Spa};
+use pool::check::Tally;
+use pool::{CreateOptions, Hooks, ImportOptions, ScanEnd, ScrubRange, ScrubResult, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 use zio::{Bookmark, Buf, Payload};
 use zuse::verify::{Options, verify};
-use zuse::{ScrubOptions, Scrubbed};
 
 fn hooks() -> Hooks {
     Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
@@ -65,13 +64,19 @@ fn judge(dir: &Path) {
 }
 
 fn clean(spa: &Arc<Spa>) -> bool {
-    let options = Options { dataset: None, threads: 1, heal: false, expand: true };
+    let options = Options { dataset: None, threads: 1, expand: true };
     verify(&spa.view().unwrap(), &options, &|_, _| {}).unwrap().is_clean()
 }
 
-fn scrub(spa: &Arc<Spa>, stop: bool) -> Scrubbed {
-    let options = ScrubOptions { threads: 2, range: pool::ScrubRange::default() };
-    zuse::scrub(spa, &options, &AtomicBool::new(stop), &|_, _| {}).unwrap()
+fn scrub(spa: &Arc<Spa>) -> Arc<Tally> {
+    spa.scrub(ScrubRange::default()).unwrap();
+    finish(spa)
+}
+
+/// The results of the scan that runs, at its end.
+fn finish(spa: &Arc<Spa>) -> Arc<Tally> {
+    let ScanEnd::Finished(tally) = spa.scan_wait(&mut |_| {}).unwrap() else { panic!("stopped") };
+    tally
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn what_redundancy_covers_is_repaired() {
         damage(&dir.path().join("b"));
         let spa = import(dir.path());
         assert!(!clean(&spa), "{words:?}");
-        let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+        let tally = scrub(&spa);
         assert!(tally.healed > 0 && tally.lost_blocks == 0, "{words:?}: {tally:?}");
         assert!(clean(&spa), "{words:?}");
         let scan = spa.view().unwrap().scan().unwrap().unwrap();
@@ -104,9 +109,11 @@ fn what_is_lost_is_listed_and_a_pause_is_told() {
     drop(spa);
     damage(&dir.path().join("a"));
     let spa = import(dir.path());
-    assert!(matches!(scrub(&spa, true), Scrubbed::Stopped));
+    spa.scrub(ScrubRange::default()).unwrap();
+    assert!(spa.scrub_pause().unwrap() && spa.scan_figures().is_none());
+    assert!(matches!(spa.scan_wait(&mut |_| {}).unwrap(), ScanEnd::Stopped));
     assert_ne!(spa.view().unwrap().scan().unwrap().unwrap().flags, 0);
-    scrub(&spa, false);
+    scrub(&spa);
     let view = spa.view().unwrap();
     assert!(view.scan().unwrap().unwrap().errors > 0);
     assert!(!view.errlog().unwrap().is_empty());
@@ -120,30 +127,25 @@ fn only_errors_are_scrubbed() {
     let dir = tempfile::tempdir().unwrap();
     let spa = make(dir.path(), &["a"]);
     let errors = |spa: &Arc<Spa>| spa.view().unwrap().errlog().unwrap();
-    let again = |spa: &Arc<Spa>, stop| zuse::error_scrub(spa, 1, &AtomicBool::new(stop), &|_, _| {});
+    let again = |spa: &Arc<Spa>| spa.error_scrub().unwrap().then(|| finish(spa));
     fill(&spa);
     spa.snapshot(&["t@1".to_string()], &[]).unwrap();
-    assert!(again(&spa, false).unwrap().is_none(), "there are no errors");
+    assert!(again(&spa).is_none(), "there are no errors");
     spa.export().unwrap();
     drop(spa);
     let whole = std::fs::read(dir.path().join("a")).unwrap();
     damage(&dir.path().join("a"));
     let spa = import(dir.path());
-    scrub(&spa, false);
+    scrub(&spa);
     let lost = errors(&spa);
     assert!(lost.len() > 100, "{}", lost.len());
 
     // it was begun, and begins anew
-    assert!(matches!(again(&spa, true).unwrap(), Some(Scrubbed::Stopped)));
+    assert!(spa.error_scrub().unwrap() && spa.scrub_pause().unwrap());
     assert_eq!(errors(&spa), lost);
-    let unfinished = zuse::scrub(
-        &spa,
-        &ScrubOptions { threads: 1, range: pool::ScrubRange::default() },
-        &AtomicBool::new(false),
-        &|_, _| {},
-    );
+    let unfinished = spa.scrub(ScrubRange::default());
     assert!(unfinished.unwrap_err().to_string().starts_with("currently error scrubbing;"));
-    let Some(Scrubbed::Whole(tally)) = again(&spa, false).unwrap() else { panic!("stopped") };
+    let tally = again(&spa).unwrap();
     assert_eq!((tally.lost_blocks, tally.copies), (lost.len() as u64, 0), "other blocks were read");
     assert_eq!(errors(&spa), lost, "what is lost stays an error");
     let record = spa.view().unwrap().error_scrub().unwrap().unwrap();
@@ -157,7 +159,7 @@ fn only_errors_are_scrubbed() {
     let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("a")).unwrap();
     file.write_all_at(&whole[5 << 20..middle], 5 << 20).unwrap();
     let spa = import(dir.path());
-    again(&spa, false).unwrap();
+    again(&spa).unwrap();
     let left = errors(&spa);
     assert!(!left.is_empty() && left.len() < lost.len(), "{} of {}", left.len(), lost.len());
     assert!(left.iter().all(|entry| lost.contains(entry)));
@@ -168,11 +170,11 @@ fn only_errors_are_scrubbed() {
     objects.iter().for_each(|object| objset.free_object(&tx, *object).unwrap());
     drop(tx);
     spa.sync().unwrap();
-    again(&spa, false).unwrap();
+    again(&spa).unwrap();
     assert_eq!(errors(&spa), left);
     spa.destroy_snapshots(&["t@1".to_string()], false).unwrap();
     spa.wait_freed().unwrap();
-    again(&spa, false).unwrap();
+    again(&spa).unwrap();
     assert_eq!(errors(&spa), []);
     spa.export().unwrap();
     judge(dir.path());
@@ -180,7 +182,7 @@ fn only_errors_are_scrubbed() {
 
 /// A scrub that was begun, and has everything behind it up to `dataset`.
 fn advance(spa: &Arc<Spa>, dataset: u64) -> pool::ScrubCursor {
-    spa.scrub_begin(1 << 30, pool::ScrubRange::default()).unwrap();
+    spa.scrub_begin(1 << 30, ScrubRange::default()).unwrap();
     let view = spa.view().unwrap();
     let mut place = view.scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();
     while place.target(&view).unwrap().unwrap().dataset != dataset {
@@ -216,13 +218,13 @@ fn a_scrub_goes_on_where_it_was() {
     judge(dir.path());
 
     let spa = import(dir.path());
-    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    let tally = scrub(&spa);
     let scan = spa.view().unwrap().scan().unwrap().unwrap();
     assert_eq!((scan.state, scan.errors, scan.queue_obj), (ScanState::Finished, 0, 0));
     assert_eq!(scan.examined, (5 << 20) + tally.bytes);
     assert!(tally.bytes < 6 << 20, "{} bytes were read of the half that was left", tally.bytes);
     assert!(tally.healed > 0 && !clean(&spa), "the first half was read");
-    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    let tally = scrub(&spa);
     assert!(tally.healed > 0 && clean(&spa));
     spa.export().unwrap();
     judge(dir.path());
@@ -267,7 +269,8 @@ fn a_scrub_follows_datasets_that_come_and_go() {
     assert_eq!(now[place_of(id("t@3"))].1, after);
 
     let before = spa.uberblock().txg;
-    assert!(matches!(scrub(&spa, false), Scrubbed::Whole(tally) if tally.lost_blocks == 0 && tally.bytes > 8 << 20));
+    let tally = scrub(&spa);
+    assert!(tally.lost_blocks == 0 && tally.bytes > 8 << 20);
     let view = spa.view().unwrap();
     let scan = view.scan().unwrap().unwrap();
     assert_eq!((scan.state, scan.queue_obj), (ScanState::Finished, 0));
@@ -281,11 +284,9 @@ fn only_what_is_new_is_scrubbed() {
     let dir = tempfile::tempdir().unwrap();
     let spa = make(dir.path(), &["a"]);
     fill(&spa);
-    let range = pool::ScrubRange { after: spa.uberblock().txg, upto: None };
-    let options = ScrubOptions { threads: 1, range };
-    let Scrubbed::Whole(tally) = zuse::scrub(&spa, &options, &AtomicBool::new(false), &|_, _| {}).unwrap() else {
-        panic!("stopped")
-    };
+    let range = ScrubRange { after: spa.uberblock().txg, upto: None };
+    spa.scrub(range).unwrap();
+    let tally = finish(&spa);
     assert!(tally.bytes < 1 << 20, "{} bytes", tally.bytes);
     spa.export().unwrap();
 }
@@ -328,7 +329,7 @@ fn a_log_that_waits_to_be_replayed_is_scrubbed() {
     let (images, spa) = with_logs();
     let (id, blocks) = log_blocks(&spa, "zila/a");
     assert!(blocks.len() > 2, "{blocks:?}");
-    let Scrubbed::Whole(whole) = scrub(&spa, false) else { panic!("stopped") };
+    let whole = scrub(&spa);
     assert_eq!((whole.lost_blocks, spa.view().unwrap().errlog().unwrap().len()), (0, 0));
     spa.export().unwrap();
     drop(spa);
@@ -338,14 +339,15 @@ fn a_log_that_waits_to_be_replayed_is_scrubbed() {
     let device = std::fs::OpenOptions::new().write(true).open(&images.images()[0]).unwrap();
     device.write_all_at(&vec![0xa5; size as usize], offset + (4 << 20)).unwrap();
     let spa = import_forced(&images);
-    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    let tally = scrub(&spa);
     assert_eq!(tally.lost_blocks, 1, "{tally:?}");
     assert!(tally.bytes < whole.bytes, "{} and {} bytes", tally.bytes, whole.bytes);
     let errors = spa.view().unwrap().errlog().unwrap();
     let told: Vec<_> = errors.iter().map(|e| (e.objset, e.object, e.level, e.blkid)).collect();
     assert_eq!(told, [(id, 0, -2, seq)]);
     // it stays an error for a scrub of errors, and goes with the log
-    zuse::error_scrub(&spa, 1, &AtomicBool::new(false), &|_, _| {}).unwrap();
+    assert!(spa.error_scrub().unwrap());
+    finish(&spa);
     assert_eq!(spa.view().unwrap().errlog().unwrap().len(), 1);
     spa.export().unwrap();
 }
@@ -373,7 +375,7 @@ fn what_cannot_be_expanded_is_lost() {
 
     let view = spa.view().unwrap();
     let look = |expand| {
-        let options = Options { dataset: None, threads: 1, heal: false, expand };
+        let options = Options { dataset: None, threads: 1, expand };
         verify(&view, &options, &|_, _| {}).unwrap()
     };
     assert!(look(false).is_clean());
@@ -381,7 +383,7 @@ fn what_cannot_be_expanded_is_lost() {
     assert_eq!(found.tally.lost_blocks, 1);
     let damage = found.tally.damage.first().unwrap();
     assert_eq!((damage.bm.object, damage.bm.blkid), (object.id(), 0));
-    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    let tally = scrub(&spa);
     assert_eq!((tally.lost_blocks, tally.healed), (1, 0));
     let listed: Vec<u64> = spa.view().unwrap().errlog().unwrap().iter().map(|entry| entry.object).collect();
     assert_eq!(listed, [object.id()]);

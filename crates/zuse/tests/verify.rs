@@ -44,7 +44,7 @@ fn verdict(summary: &Summary, files: &BTreeMap<String, u64>) -> Verdict {
 fn every_fixture_verifies_as_the_kernel_left_it() {
     each_fixture(&|name| {
         let (_images, pool) = open(name);
-        let options = Options { dataset: None, threads: 2, heal: false, expand: true };
+        let options = Options { dataset: None, threads: 2, expand: true };
         let summary = verify(&pool, &options, &|_, _| {}).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut names = Names::new(&pool);
         let mut files = BTreeMap::new();
@@ -69,7 +69,7 @@ fn every_fixture_verifies_as_the_kernel_left_it() {
 fn one_dataset_is_verified_with_what_it_shares() {
     let (_images, pool) = open("snaps-a");
     let dataset = pool.dataset("snapsa/clone2").unwrap();
-    let options = Options { dataset: Some(dataset.clone()), threads: 1, heal: false, expand: true };
+    let options = Options { dataset: Some(dataset.clone()), threads: 1, expand: true };
     let summary = verify(&pool, &options, &|_, _| {}).unwrap();
     assert!(summary.is_clean() && summary.space.is_empty());
     // all that the dataset refers to was read, and a little more: what its accounting does not count

@@ -102,7 +102,7 @@ fn a_pool_of_ztest_is_sound_and_listed_as_zdb_lists_it() {
     // a pool that was split off lies beside it under another name
     let [candidate] = candidates.as_slice() else { panic!("{} pools", candidates.len()) };
     let pool = Pool::open(candidate, &OpenOptions::default()).unwrap();
-    let summary = verify(&pool, &Options { dataset: None, threads: 2, heal: false, expand: true }, &|_, _| {}).unwrap();
+    let summary = verify(&pool, &Options { dataset: None, threads: 2, expand: true }, &|_, _| {}).unwrap();
     // a ztest that was killed may have leaked a block of an intent log: zdb then sees the same
     let lost = summary.tally.lost_blocks > 0 || !summary.misplaced.is_empty();
     let wrong = summary.space.iter().any(|vdev| vdev.unallocated > 0);

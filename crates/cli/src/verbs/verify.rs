@@ -33,7 +33,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let bar = progress::bar(total, parsed.has('q') || parsed.has('j'));
     let lost = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let options = Options { dataset: (!whole).then_some(dataset), threads, heal: false, expand: true };
+    let options = Options { dataset: (!whole).then_some(dataset), threads, expand: true };
     let summary = verify(&pool, &options, &|bytes, damaged| {
         bar.inc(bytes);
         if damaged > 0 {

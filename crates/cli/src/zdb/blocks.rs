@@ -83,7 +83,7 @@ pub(super) fn survey(options: &Options, pool: &Arc<Pool>, out: &mut dyn Write) -
         failed: None,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let how = VerifyOptions { dataset: None, threads, heal: false, expand: false };
+    let how = VerifyOptions { dataset: None, threads, expand: false };
     let seen = RefCell::new(progress);
     let summary = inspect(pool, &how, &|_, _| {}, &mut |block| {
         let wanted = counter.visit(block);

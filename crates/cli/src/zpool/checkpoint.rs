@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use control::{Control, Failed, Ioc};
 use nvlist::NvList;
-use pool::Spa;
+use pool::{Activity, Spa};
 use site::Imported;
 
 use crate::command::Call;
@@ -31,7 +31,8 @@ fn make(record: &Imported) -> Result<(), Failure> {
     writable::close(&spa, &doing)
 }
 
-/// Discards the checkpoint. It is discarded when the command ends, so there is nothing to wait for (`-w`).
+/// Discards the checkpoint. What only it held is freed in the background of the open pool, which ends with the command: this waits for it, with
+/// or without `-w`.
 fn discard(record: &Imported) -> Result<(), Failure> {
     let doing = format!("cannot discard checkpoint in '{}'", record.name);
     let spa = writable::open(record, &doing)?;
@@ -39,6 +40,7 @@ fn discard(record: &Imported) -> Result<(), Failure> {
         control::Error::Pool(pool::Error::NoCheckpoint) => failed(format!("{doing}: checkpoint does not exist")),
         _ => failed(format!("{doing}: {}", messages::why_failed(&e))),
     })?;
+    writable::wait(&spa, &doing, Activity::Discard)?;
     writable::close(&spa, &doing)
 }
 

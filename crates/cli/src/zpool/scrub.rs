@@ -1,7 +1,7 @@
-//! `zpool scrub` and `zpool resilver`. There is no daemon: they run as long as the command does.
+//! `zpool scrub` and `zpool resilver`. They run in the background of the open pool, which this command has opened: it waits for them. When it
+//! is interrupted, they resume with the next such command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::Errno;
 use control::{Control, Failed, Ioc};
@@ -9,9 +9,8 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use nvlist::NvList;
 use ondisk::scan::{ScanFunc, ScanState};
-use pool::{ScrubRange, Spa};
+use pool::Spa;
 use site::Imported;
-use zuse::{ScrubOptions, Scrubbed};
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -103,50 +102,35 @@ fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     writable::close(control.spa(), doing)
 }
 
-/// Scrubs: the request starts the scrub, then its blocks are read here. An unfinished resilver is completed first.
+/// Scrubs. An unfinished resilver is completed first.
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
     let spa = control.spa();
-    let cannot = |why: String| failed(format!("{doing}: {why}"));
-    let begun = spa.view().and_then(|view| view.scan()).map_err(|e| cannot(messages::why(&e)))?;
+    let cannot = |e: pool::Error| failed(format!("{doing}: {}", writable::why(&e)));
+    let begun = spa.view().and_then(|view| view.scan()).map_err(cannot)?;
     if begun.is_some_and(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning) {
-        read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
+        spa.resilver(true).and_then(|_| wait(spa)).map_err(cannot)?;
     }
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
         Err(Failed { errno: Errno::ECANCELED, .. }) => return writable::close(spa, doing),
         begun => begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?,
     };
-    read(spa, &|stop, threads, progress| match what {
-        What::Errors => zuse::error_scrub(spa, threads, stop, progress),
-        // the scrub has its own range
-        _ => {
-            let options = ScrubOptions { threads, range: ScrubRange::default() };
-            zuse::scrub(spa, &options, stop, progress).map(Some)
-        }
-    })
-    .map_err(cannot)?;
+    wait(spa).map_err(cannot)?;
     writable::close(spa, doing)
 }
 
-/// Reads the blocks with the given number of threads until it is stopped, and reports its progress.
-type Read<'r> =
-    dyn Fn(&AtomicBool, usize, &(dyn Fn(u64, u64) + Sync)) -> Result<Option<Scrubbed>, zuse::verify::Error> + 'r;
-
-/// Reads blocks, and shows the progress on a terminal.
-fn read(spa: &Arc<Spa>, blocks: &Read<'_>) -> Result<(), String> {
-    let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
+/// Waits until the scan has ended, and shows its progress on a terminal.
+fn wait(spa: &Arc<Spa>) -> Result<(), pool::Error> {
+    let total = spa.view()?.space()?.allocated;
     let bar = crate::progress::bar(total, false);
-    let lost = AtomicU64::new(0);
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
-    let progress = |bytes, damaged| {
-        bar.inc(bytes);
-        if damaged > 0 {
-            bar.set_message(format!("{} damaged", lost.fetch_add(damaged, Ordering::Relaxed) + damaged));
+    let ended = spa.scan_wait(&mut |figures| {
+        bar.set_position(figures.bytes);
+        if figures.lost > 0 {
+            bar.set_message(format!("{} damaged", figures.lost));
         }
-    };
-    let done = blocks(&AtomicBool::new(false), threads, &progress);
+    });
     bar.finish_and_clear();
-    done.map(drop).map_err(|e| e.to_string())
+    ended.map(drop)
 }
 
 /// `zpool resilver`: reads the data that devices missed, and writes it to them.
@@ -161,10 +145,10 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
         let mut input = NvList::new();
         input.insert("scan_type", 2u64);
         input.insert("scan_command", 0u64);
-        let cannot = |why: String| failed(format!("{doing}: {why}"));
-        control.call(Ioc::PoolScrub, &record.name, &input).map_err(|e| cannot(messages::why_failed(&e)))?;
+        let begun = control.call(Ioc::PoolScrub, &record.name, &input);
+        begun.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
         let spa = control.spa();
-        read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
+        wait(spa).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
         writable::close(spa, &doing)
     };
     Ok(pools::for_each_record(&names, one)?.0)

@@ -2,6 +2,7 @@
 
 use control::Ioc;
 use nvlist::NvList;
+use pool::Activity;
 use site::Imported;
 
 use crate::args::TYPES;
@@ -52,13 +53,15 @@ pub(super) fn condense(call: &Call<'_>) -> Outcome {
             // it is done by the end of the command
             return Err(failed(format!("{doing}: operation is not in progress")));
         }
+        let spa = writable::open(record, &doing)?;
         for kind in CONDENSE_TYPES {
             let mut input = NvList::new();
             input.insert("condense_command", "start");
             input.insert("condense_type", kind);
-            writable::request(record, &doing, Ioc::PoolCondense, &input)?;
+            writable::ask(&spa, &doing, Ioc::PoolCondense, &input)?;
         }
-        Ok(())
+        writable::wait(&spa, &doing, Activity::Condense)?;
+        writable::close(&spa, &doing)
     })?;
     Ok(status)
 }

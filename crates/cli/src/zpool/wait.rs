@@ -1,8 +1,8 @@
 //! `zpool wait`: returns when the activities of a pool have ended.
 //!
-//! There is no daemon: an activity is the work of another command, which is waited for. Space that it left to be
-//! freed, or a checkpoint that it left to be discarded, is handled here. A scrub that no command runs, or an activity
-//! that OpenZFS started and this version cannot continue, would never end: that is an error.
+//! Activities run in the background of an open pool. If another command has the pool open, this waits for its end. If none has, this command opens
+//! the pool and waits for what resumes then: a scan, what was destroyed, a discarded checkpoint. An activity that OpenZFS started and this version
+//! cannot continue would never end: that is an error.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -36,8 +36,6 @@ const EXPAND: usize = 8;
 const SCANNING: u64 = 1;
 /// Interval at which to check whether the other command is done.
 const LOOK: Duration = Duration::from_millis(200);
-/// Limit on consecutive txgs that free nothing: beyond it the pool has other troubles.
-const IDLE_TXGS_MAX: usize = 100;
 
 /// The remaining bytes of each activity; at least one while it is in progress.
 type Left = [u64; ACTIVITIES.len()];
@@ -118,7 +116,8 @@ fn left(pool: &Arc<Pool>) -> Result<Left, Failure> {
 
 /// Finishes the activities that no other process is working on, as far as this command can.
 fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failure> {
-    let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && *n != FREE && *n != DISCARD);
+    let here = |activity| matches!(activity, FREE | DISCARD | SCRUB | RESILVER);
+    let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && !here(*n));
     if let Some(activity) = other {
         return Err(failed(format!(
             "cannot wait for {} in '{}': it is not running; start it again with its own command",
@@ -126,17 +125,12 @@ fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failu
         )));
     }
     let doing = format!("cannot wait for activity in '{}'", record.name);
-    let spa = writable::open(record, &doing)?;
-    let trouble = |e: pool::Error| failed(format!("{doing}: {}", messages::why(&e)));
-    let (mut last, mut idle) = (*before, 0);
-    while is_any(wanted, &last) && idle < IDLE_TXGS_MAX {
-        spa.sync().map_err(trouble)?;
-        let now = left(&spa.view().map_err(trouble)?)?;
-        idle = if now == last { idle + 1 } else { 0 };
-        last = now;
+    let spa = writable::open_as_it_is(record, &doing)?;
+    spa.resume_scan().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    for (activity, _) in pool::Activity::ALL.into_iter().zip(wanted).filter(|(_, wanted)| **wanted) {
+        writable::wait(&spa, &doing, activity)?;
     }
-    spa.close().map_err(trouble)?;
-    if idle < IDLE_TXGS_MAX { Ok(()) } else { Err(failed(format!("{doing}: nothing moves on"))) }
+    spa.close().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))
 }
 
 /// Prints a line of what remains (OpenZFS: `print_wait_status_row`).

@@ -172,7 +172,7 @@ mod tests {
     fn verified(image: Overlay) -> Summary {
         let found = vdev::import::scan_devices(vec![(PathBuf::from("disk0"), Arc::new(image))]);
         let pool = Pool::open(&found[0], &OpenOptions::default()).unwrap_or_else(|e| panic!("{e}"));
-        let options = Options { dataset: None, threads: 1, heal: false, expand: true };
+        let options = Options { dataset: None, threads: 1, expand: true };
         verify(&pool, &options, &|_, _| {}).unwrap_or_else(|e| panic!("{e}"))
     }
 

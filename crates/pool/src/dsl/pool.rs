@@ -15,6 +15,7 @@ use crate::spa::create::{NewRoot, Populate, stored};
 use crate::spa::datasets::{DatasetNames, Datasets};
 use crate::spa::feature::write::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::mos::Mos;
+use crate::spa::zthr::Next;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Pool, Value};
 
@@ -85,6 +86,10 @@ impl Datasets for Spa {
 
     fn sync_destroys(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         self.sync_destroyed(mos, tx)
+    }
+
+    fn free_slice(&self, mos: &Mos, tx: &Tx) -> Result<Next, Error> {
+        self.free_destroyed(mos, tx)
     }
 
     fn mos_grew(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use crate::spa::config::PoolState;
 use crate::spa::datasets::Datasets;
 
 impl Spa {
-    /// Writes everything that is dirty and stops. The pool stays marked as in use by this machine.
+    /// Writes everything that is dirty and stops, background tasks at the end of their slices. The pool stays marked as in use by this machine.
     ///
     /// # Errors
     /// [`Error::Suspended`].
@@ -20,6 +20,7 @@ impl Spa {
         if self.thread.lock().is_none() {
             return Ok(());
         }
+        self.stop_background();
         self.end_logs();
         let synced = self.sync().and_then(|()| self.sync_afterthoughts());
         self.txgs.stop();
@@ -50,6 +51,7 @@ impl Spa {
     }
 
     fn leave(self: &Arc<Self>, state: PoolState) -> Result<(), Error> {
+        self.stop_background();
         let _alone = self.vdev_change.lock();
         let class = if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" };
         self.notify(class, &NvList::new());
@@ -67,6 +69,7 @@ impl Spa {
 
 impl Drop for Spa {
     fn drop(&mut self) {
+        self.background.stop_soon();
         self.txgs.stop();
         self.multihost.stop();
         // breaks the cycle: the writer leads to the tables and the allocator, which hold object sets that lead to the writer

@@ -11,6 +11,7 @@ use dmu::Tx;
 use crate::spa::bpobj::Delta;
 use crate::spa::create::NewRoot;
 use crate::spa::mos::Mos;
+use crate::spa::zthr::Next;
 use crate::{Error, Pool, Value};
 
 /// The datasets of a pool open for writing, as its engine sees them.
@@ -43,8 +44,11 @@ pub(crate) trait Datasets {
     /// Writes the datasets that are dirty in this txg.
     fn sync_dirty(&self, mos: &Mos, tx: &Tx) -> Result<(), Error>;
 
-    /// Frees a slice of what destroyed datasets leave.
+    /// Runs the task that frees what destroyed datasets leave, if there is any.
     fn sync_destroys(&self, mos: &Mos, tx: &Tx) -> Result<(), Error>;
+
+    /// Frees a slice of what destroyed datasets leave.
+    fn free_slice(&self, mos: &Mos, tx: &Tx) -> Result<Next, Error>;
 
     /// Books the growth of the MOS.
     fn mos_grew(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error>;

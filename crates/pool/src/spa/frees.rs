@@ -14,13 +14,11 @@ use crate::spa::Spa;
 use crate::spa::bpobj::Bpobj;
 use crate::spa::mos::Mos;
 
-/// Blocks dropped in the txg that is being synced, and the progress of background destroys.
+/// Blocks dropped in the txg that is being synced.
 #[derive(Default)]
 pub(crate) struct Frees {
     blocks: Mutex<Vec<BlkPtr>>,
-    /// True if something that was destroyed is not yet freed, and can be.
-    pending: AtomicBool,
-    /// True if all trees that are left are damaged.
+    /// True if all destroyed trees that are left are damaged.
     stalled: AtomicBool,
 }
 
@@ -35,14 +33,6 @@ impl Frees {
 
     fn take(&self) -> Vec<BlkPtr> {
         std::mem::take(&mut *self.blocks.lock())
-    }
-
-    pub(crate) fn set_pending(&self, pending: bool) {
-        self.pending.store(pending, Ordering::Release);
-    }
-
-    pub(crate) fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::Acquire)
     }
 
     pub(crate) fn set_stalled(&self, stalled: bool) {

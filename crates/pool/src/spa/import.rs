@@ -138,12 +138,16 @@ impl Spa {
         spa.watch_reads();
         spa.start()?;
         spa.resume_destroys()?;
+        spa.resume_discard()?;
         if changed || !claimed.is_empty() {
             spa.txgs.note_work();
             spa.sync()?;
         }
         drop(overtaking);
         spa.opened(&claimed)?;
+        if !options.again {
+            spa.resume_scan()?;
+        }
         Ok(spa)
     }
 

@@ -13,6 +13,7 @@
 //! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in the MOS.
 //!   It converges because a block born in this txg is rewritten in place from pass 2 on, and nothing is compressed from pass 8 on.
 //! * **Reads heal.** A copy that a read found damaged is rewritten at the beginning of a txg, if the last synced state still has the block.
+//! * **Long work runs in the background.** A [`zthr`] works in slices, each within a txg, while users' operations go on.
 //! * **An error in a sync suspends the pool.** The state on disk stays the last synced txg; every waiting caller gets the error.
 //!
 //! # The layer above
@@ -30,8 +31,10 @@
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_synctask.c`, `spa_config.c`.
 
+mod background;
 pub(crate) mod bpobj;
 pub mod brt;
+pub mod check;
 mod checkpoint;
 mod close;
 pub(crate) mod config;
@@ -64,6 +67,7 @@ mod txg;
 mod vdev_prop;
 mod vdevs;
 mod watch;
+pub(crate) mod zthr;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
@@ -83,6 +87,7 @@ use crate::spa::brt::LiveClones;
 use crate::spa::ddt::LiveTables;
 use crate::spa::mos::Mos;
 
+pub use background::Activity;
 pub use bpobj::{Bpobj, Space};
 pub use create::{CreateOptions, Populate};
 pub use errlog::ErrorEntry;
@@ -100,7 +105,7 @@ pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub(crate) use props::write::check_prop_room;
 pub use readers::{HeldElsewhere, Readers};
-pub use scan::{Nearest, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
+pub use scan::{Nearest, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 pub(crate) use txg::{Limits, Reservation};
@@ -155,6 +160,9 @@ pub struct Spa {
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
     watches: watch::Watches,
+    /// Tasks that run in the background.
+    pub(crate) background: background::Background,
+    pub(crate) scanner: scan::Scanner,
     /// Deduplicated blocks.
     pub(crate) dedup: Arc<LiveTables>,
     /// When the time of a txg was last noted.
@@ -224,6 +232,8 @@ impl Spa {
             tasks: Default::default(),
             frees: Default::default(),
             watches: Default::default(),
+            background: Default::default(),
+            scanner: Default::default(),
             dedup,
             clones,
             vdev_change: Mutex::new(()),
@@ -236,6 +246,11 @@ impl Spa {
             large_gang_headers: Default::default(),
             thread: Mutex::new(None),
         }))
+    }
+
+    /// A handle that does not keep the pool open.
+    pub(crate) fn weak(&self) -> Weak<Spa> {
+        self.this.clone()
     }
 
     /// The pool's name.

@@ -143,6 +143,8 @@ impl Spa {
                 self.sync_config(&mos, tx)?;
                 self.share(&mos, tx)?;
                 self.sync_destroys(&mos, tx)?;
+                self.background.discard.sync(self, &mos, tx)?;
+                self.background.condense.sync(self, &mos, tx)?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));
                 }

@@ -9,7 +9,8 @@
 //! The space of all three is accounted to the directory `$FREE`.
 //!
 //! # The algorithm
-//! In its first pass each txg frees up to [`BLOCKS_PER_TXG`] blocks, from these three in this order; while blocks remain, txgs follow one another.
+//! A background task ([`Zthr`](crate::spa::zthr::Zthr)) frees, in the first pass of each txg, up to [`tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS`] blocks
+//! from these three in this order, or as many as [`tunable::ZFS_FREE_MIN_TIME_MS`] allows; while blocks remain, txgs follow one another.
 //! A tree is freed from its leaves to its root, so that the remaining blocks stay reachable. A tree with an unreadable block is left as it is while
 //! the others proceed; it is tried again at the next import.
 //!
@@ -17,6 +18,7 @@
 //! The blocks that a txg frees and its progress are recorded in the same txg.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base::{Txg, tunable};
 use dmu::{Ended, NewObject, Object, Tx};
@@ -31,6 +33,7 @@ use crate::spa::Spa;
 use crate::spa::bpobj::{Bpobj, bptree_entries};
 use crate::spa::mos::Mos;
 use crate::spa::mos::edit::OURS;
+use crate::spa::zthr::Next;
 
 /// Key of the list of blocks to free, in the MOS directory.
 pub(in crate::dsl) const FREE_BPOBJ: &str = "free_bpobj";
@@ -40,31 +43,59 @@ const BPTREE: &str = "bptree_obj";
 const FREE_DIR: &str = "$FREE";
 /// An array of words as a self-describing object type (OpenZFS: `DMU_OTN_UINT64_METADATA`).
 const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
+/// The clock is looked at after this many blocks.
+const BLOCKS_PER_LOOK: u64 = 64;
 /// Blocks of the array (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const BPTREE_BLOCK: u64 = 128 << 10;
 
-/// The number of blocks that the txg may still free.
+/// What the txg may still free.
 struct Budget {
+    /// Number of blocks.
     left: u64,
+    /// The time at which it has spent its time; `None` in a seeded environment, where the clock must not matter.
+    until: Option<Instant>,
+}
+
+impl Budget {
+    fn new(spa: &Spa) -> Budget {
+        let time = Duration::from_millis(tunable::ZFS_FREE_MIN_TIME_MS.get());
+        let until = (!spa.env().is_seeded()).then(|| Instant::now() + time);
+        Budget { left: tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.get().max(1), until }
+    }
+
+    /// Takes the room of `blocks` blocks.
+    fn spend(&mut self, blocks: u64) {
+        self.left = self.left.saturating_sub(blocks);
+    }
+
+    fn is_spent(&mut self) -> bool {
+        if self.left.is_multiple_of(BLOCKS_PER_LOOK) && self.until.is_some_and(|until| Instant::now() >= until) {
+            self.left = 0;
+        }
+        self.left == 0
+    }
 }
 
 impl Spa {
-    /// Frees some of the destroyed blocks. Requests the next txg at once if there are more.
+    /// Frees some of the destroyed blocks.
     pub(in crate::dsl) fn sync_destroyed(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        let mut budget = Budget { left: tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.get().max(1) };
+        if self.has_freeing(mos)? {
+            self.background.free.wake_in_sync();
+        }
+        self.background.free.sync(self, mos, tx)
+    }
+
+    /// A slice of the background task.
+    pub(in crate::dsl) fn free_destroyed(&self, mos: &Mos, tx: &Tx) -> Result<Next, Error> {
+        let mut budget = Budget::new(self);
         self.free_listed(mos, tx, &mut budget)?;
         self.free_trees(mos, tx, &mut budget)?;
-        while budget.left > 0 {
+        while !budget.is_spent() {
             let Some(freed) = self.free_deleted_clone(mos, tx)? else { break };
             // a part of a livelist counts as at least one block: there may be many empty ones
-            budget.left = budget.left.saturating_sub(freed.max(1));
+            budget.spend(freed.max(1));
         }
-        let more = self.has_freeing(mos)?;
-        self.frees.set_pending(more);
-        if more {
-            self.txgs().follow_up();
-        }
-        Ok(())
+        Ok(if self.has_freeing(mos)? { Next::More } else { Next::Done })
     }
 
     /// Returns whether there are blocks left that can be freed.
@@ -83,9 +114,7 @@ impl Spa {
     /// Resumes the freeing that an earlier import, by any implementation, left unfinished.
     pub(in crate::dsl) fn resume_freeing(&self) -> Result<(), Error> {
         if self.has_freeing(&self.live_mos()?)? {
-            self.frees.set_pending(true);
-            self.txgs().note_work();
-            self.txgs().follow_up();
+            self.background.free.wake(self);
         }
         Ok(())
     }
@@ -94,7 +123,7 @@ impl Spa {
     /// not count.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
-        self.frees.is_pending()
+        self.background.free.is_awake()
     }
 
     /// Waits until all destroyed blocks are freed, except those of trees that cannot be read.
@@ -102,10 +131,7 @@ impl Spa {
     /// # Errors
     /// [`Error::Suspended`].
     pub fn wait_freed(self: &Arc<Self>) -> Result<(), Error> {
-        while self.is_freeing() {
-            self.sync()?;
-        }
-        Ok(())
+        self.background.free.wait(self, None, &mut || {}).map(drop)
     }
 
     /// Accounts the space that is being freed (in directory `$FREE`).
@@ -120,7 +146,7 @@ impl Spa {
     fn free_listed(&self, mos: &Mos, tx: &Tx, budget: &mut Budget) -> Result<(), Error> {
         let Some(id) = mos.number(FREE_BPOBJ)? else { return Ok(()) };
         let list = Bpobj::open(mos, id)?;
-        if list.is_empty() || budget.left == 0 {
+        if list.is_empty() || budget.is_spent() {
             return Ok(());
         }
         let (mut blocks, mut sum) = (Vec::new(), Delta::default());
@@ -131,7 +157,7 @@ impl Spa {
             }
             Ok(())
         })?;
-        budget.left -= taken.min(budget.left);
+        budget.spend(taken);
         self.frees.add(blocks);
         self.did_use_free(mos, tx, Delta::default().minus(sum))
     }
@@ -142,7 +168,7 @@ impl Spa {
         let mut phys = Mos::bonus(&object, BptreePhys::decode)?;
         let mut damaged = false;
         for (n, mut entry) in (phys.begin..phys.end).zip(bptree_entries(mos, id)?) {
-            if budget.left == 0 {
+            if budget.is_spent() {
                 break;
             }
             let (ended, sum) = self.free_tree(mos, &entry, budget);
@@ -182,8 +208,8 @@ impl Spa {
         let resume = (entry.bookmark != [0; 4]).then(|| Bookmark::new(objset, object, 0, blkid));
         let (mut blocks, mut sum): (Vec<BlkPtr>, _) = (Vec::new(), Delta::default());
         let mut room = || {
-            let some = budget.left > 0;
-            budget.left = budget.left.saturating_sub(1);
+            let some = !budget.is_spent();
+            budget.spend(1);
             some
         };
         let ended = dmu::walk_destroyed(self.zio(), &entry.bp, entry.birth_txg, resume, &mut room, &mut |bp| {

@@ -297,7 +297,7 @@ impl Pool {
         let geometry = MapGeometry { start: 0, size: vdev.config().asize, shift: vdev.ashift() };
         // the map logs frees only
         let mut held = RangeTree::new();
-        map.for_each(geometry, &mut |change| held.add(change.range).map_err(|e| map.error(e)))?;
+        map.for_each_from(0, geometry, &mut |change| held.add(change.range).map_err(|e| map.error(e)))?;
         Ok(held)
     }
 

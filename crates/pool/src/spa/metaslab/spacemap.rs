@@ -93,14 +93,18 @@ impl SpaceMap {
         })
     }
 
-    /// The changes in the map, in order.
-    pub(crate) fn for_each(
+    /// The changes in the blocks of the map from block `first` on, in order.
+    pub(crate) fn for_each_from(
         &self,
+        first: u64,
         geometry: MapGeometry,
         visit: &mut dyn FnMut(Change) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.decode(|blocks| {
-            SpaceMapReader::new(&self.header, geometry, blocks)
+        let before = first.saturating_mul(self.object.block_size());
+        let length = self.header.length.saturating_sub(before);
+        let header = SpaceMapHeader { length, histogram: None, ..self.header.clone() };
+        self.decode_blocks(first..self.blocks()?, BlockCursor::block, |blocks| {
+            SpaceMapReader::new(&header, geometry, blocks)
                 .try_for_each(|change| visit(change.map_err(|e| self.error(e))?))
         })
     }

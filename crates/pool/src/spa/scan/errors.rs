@@ -144,6 +144,7 @@ fn record(mos: &Mos) -> Result<Option<ErrorScrubPhys>, Error> {
     ErrorScrubPhys::from_words(&value.u64s()).map(Some).map_err(|source| Error::Format { object: 1, source })
 }
 
+/// Returns the error scrub that was begun and not finished.
 pub(super) fn under_way(mos: &Mos) -> Result<Option<ErrorScrubPhys>, Error> {
     Ok(record(mos)?.filter(|phys| phys.func == ScanFunc::ErrorScrub && phys.state == ScanState::ErrorScrubbing))
 }

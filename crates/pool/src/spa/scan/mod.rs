@@ -1,5 +1,5 @@
-//! The record of a scrub or resilver (OpenZFS: `dsl_scan.c`). The blocks are read by the layer above (`zuse::scrub`), which reports
-//! progress here.
+//! Scrubs and resilvers: every block of a pool, or each that devices missed, is read with all copies and parity, and repaired (OpenZFS:
+//! `dsl_scan.c`). This module keeps the record of a scan; a background task ([`run`]) reads the blocks.
 //!
 //! # Progress
 //! The record `scan` of the MOS directory has a bookmark: the next block to read, of the dataset in progress. Another object has the
@@ -15,8 +15,12 @@
 mod cursor;
 mod errors;
 mod resilver;
+mod run;
+mod search;
+mod slice;
 mod stored;
 mod times;
+mod walk;
 
 use std::sync::Arc;
 
@@ -32,6 +36,8 @@ use crate::{Error, ErrorEntry, Pool};
 
 pub use cursor::{ScrubCursor, Target};
 pub use errors::ScrubRefusal;
+pub use run::{ScanEnd, ScanFigures};
+pub(crate) use run::{Scanner, slice};
 pub(crate) use times::LastNoted;
 pub use times::Nearest;
 
@@ -118,7 +124,8 @@ impl Spa {
     /// # Errors
     /// When the pool is suspended.
     pub fn scrub_pause(self: &Arc<Self>) -> Result<bool, Error> {
-        self.sync_task(move |cx| {
+        let _held = self.background.scan.hold();
+        let paused = self.sync_task(move |cx| {
             let Some(mut phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else {
                 return errors::pause(cx);
             };
@@ -126,7 +133,11 @@ impl Spa {
             put(cx.mos, cx.tx, &phys)?;
             cx.spa.notify("scrub_paused", &NvList::new());
             Ok(true)
-        })
+        })?;
+        if paused {
+            self.background.scan.cancel();
+        }
+        Ok(paused)
     }
 
     /// Records the end of the scrub or resilver `func`: the losses that a scrub found replace the pool's list of errors. Devices that
@@ -152,12 +163,17 @@ impl Spa {
     /// # Errors
     /// When the pool is suspended.
     pub fn scrub_cancel(self: &Arc<Self>) -> Result<bool, Error> {
-        self.sync_task(|cx| {
+        let _held = self.background.scan.hold();
+        let canceled = self.sync_task(|cx| {
             let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return errors::cancel(cx) };
             end(cx, phys, ScanState::Canceled)?;
             cx.spa.notify("scrub_abort", &NvList::new());
             Ok(true)
-        })
+        })?;
+        if canceled {
+            self.background.scan.cancel();
+        }
+        Ok(canceled)
     }
 
     /// Records that two heads were swapped (OpenZFS: `dsl_scan_ds_clone_swapped`).

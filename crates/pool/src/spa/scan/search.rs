@@ -5,22 +5,20 @@
 //! overwritten, and its entry is dropped. An entry is kept if its block cannot be searched because the path to it is damaged; so is that of an
 //! intent-log block, since no entry records its location.
 //!
-//! It runs in [slices](crate::slices), as a scrub does: there may be many blocks below an entry. A search that a slice did not finish continues in
+//! It runs in [slices](super::slice), as a scrub does: there may be many blocks below an entry. A search that a slice did not finish continues in
 //! the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use base::{Guid, Txg};
 use dmu::{Objset, Visit, Walk};
 use ondisk::BlkPtr;
-use pool::{ErrorEntry, Spa};
 use zio::Bookmark;
 
-use crate::scrub::{Behind, Scrubbed, may_end_at};
-use crate::slices::{Slice, Slices, entry};
-use crate::verify::Error;
+use super::slice::Slice;
+use super::walk::{Behind, may_end_at};
+use crate::{Error, ErrorEntry};
 
 /// Entries that are looked for together, at most.
 const AT_ONCE: usize = 1 << 12;
@@ -28,57 +26,31 @@ const AT_ONCE: usize = 1 << 12;
 /// The level of a block of an intent log, as the list has it.
 const LOG_LEVEL: i64 = Bookmark::ZIL_LEVEL.cast_signed() as i64;
 
-/// Reads the blocks in the pool's list of errors. `progress` as in [`crate::scrub()`]; when `stop` becomes true the error scrub pauses. `None`:
-/// the list is empty.
-///
-/// # Errors
-/// While a scrub is not finished; when lists cannot be read, or the pool is suspended.
-pub fn error_scrub(
-    spa: &Arc<Spa>,
-    threads: usize,
-    stop: &AtomicBool,
-    progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<Option<Scrubbed>, Error> {
-    let Some(mut entries) = spa.error_scrub_begin()? else { return Ok(None) };
+/// The searches for all entries of the list of errors, the next one last.
+pub(super) fn searches(mut entries: Vec<ErrorEntry>) -> Vec<Search> {
     entries.sort();
     let groups = entries.chunks(AT_ONCE).flat_map(|some| some.chunk_by(|a, b| a.objset == b.objset));
-    let mut searches = groups.map(Search::new);
-    let mut slices = Slices::new(spa, threads, stop, progress);
-    let mut now = searches.next();
-    while now.is_some() {
-        if slices.is_stopped()? {
-            return Ok(Some(Scrubbed::Stopped));
-        }
-        slice(&mut slices, &mut now, &mut searches)?;
-    }
-    spa.error_scrub_finish()?;
-    Ok(Some(slices.whole()))
+    let mut searches: Vec<_> = groups.map(Search::new).collect();
+    searches.reverse();
+    searches
 }
 
-/// Goes on with the search that is under way, and then with the next ones, while the txg is not wanted.
-fn slice(
-    slices: &mut Slices<'_>,
-    now: &mut Option<Search>,
-    searches: &mut impl Iterator<Item = Search>,
-) -> Result<(), Error> {
+/// Goes on with the searches until the limit is reached or none is left. Returns the number of entries that were found or dropped, and those
+/// that stay errors without having been read.
+pub(super) fn go_on(searches: &mut Vec<Search>, slice: &mut Slice<'_, '_>) -> (u64, Vec<ErrorEntry>) {
     let (mut lost, mut examined) = (Vec::new(), 0);
-    let sliced = slices.slice(|slice| {
-        let mut cx = Cx { slice, lost: &mut lost };
-        while let Some(search) = now {
-            if !search.go(&mut cx) {
-                break;
-            }
-            examined += search.entries;
-            *now = searches.next();
-            if cx.slice.limit.reached() {
-                break;
-            }
+    let mut cx = Cx { slice, lost: &mut lost };
+    while let Some(search) = searches.last_mut() {
+        if !search.go(&mut cx) {
+            break;
         }
-    })?;
-    // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
-    lost.extend(sliced.tally.damage.iter().chain(&sliced.unreachable).map(entry));
-    slices.add(sliced.tally);
-    Ok(slices.spa.error_scrub_progress(examined, lost)?)
+        examined += search.entries;
+        searches.pop();
+        if cx.slice.limit.reached() {
+            break;
+        }
+    }
+    (examined, lost)
 }
 
 /// The context of a slice.
@@ -89,7 +61,7 @@ struct Cx<'s, 'a, 'l> {
 }
 
 /// The search for entries of one file system, and how far it is.
-struct Search {
+pub(super) struct Search {
     /// The file system; 0 is the MOS.
     head: u64,
     entries: u64,

@@ -8,7 +8,8 @@ use ondisk::BlkPtr;
 use vdev::{AheadSource, Planned, ReadCx, ReadMode};
 use zio::{Bookmark, Scratch, Zio};
 
-use super::{Damage, Error, Options, Tally};
+use super::{CheckOptions, Damage, Tally};
+use crate::Error;
 
 /// Blocks of a batch: 22 MB of pointers and places.
 const BATCH: usize = 128 << 10;
@@ -25,7 +26,7 @@ struct Item {
 const ALL: u8 = u8::MAX;
 
 /// Takes blocks, and hands them to the threads in batches.
-pub(crate) struct Feeder {
+pub struct Feeder {
     batch: Vec<Item>,
     /// The bytes of the batch that were added by [`Feeder::add_in_step`].
     bytes: u64,
@@ -34,7 +35,7 @@ pub(crate) struct Feeder {
 
 impl Feeder {
     /// Adds all copies of a block.
-    pub(crate) fn add(&mut self, bp: &BlkPtr, bm: &Bookmark) {
+    pub fn add(&mut self, bp: &BlkPtr, bm: &Bookmark) {
         let copies = bp.dvas().count();
         if bp.is_gang() || copies < 2 {
             return self.push(Item { bp: *bp, bm: *bm, copy: ALL });
@@ -46,7 +47,7 @@ impl Feeder {
     }
 
     /// As [`Feeder::add`], with so little on its way at a time that it is read soon.
-    pub(crate) fn add_in_step(&mut self, bp: &BlkPtr, bm: &Bookmark) {
+    pub fn add_in_step(&mut self, bp: &BlkPtr, bm: &Bookmark) {
         self.add(bp, bm);
         self.bytes += bp.dvas().map(|dva| dva.asize()).fold(0, u64::saturating_add);
         if self.bytes >= BATCH_BYTES {
@@ -62,7 +63,7 @@ impl Feeder {
     }
 
     /// Hands on what was added.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.bytes = 0;
         if self.batch.is_empty() {
             return;
@@ -77,9 +78,9 @@ impl Feeder {
 ///
 /// # Errors
 /// Where not even one thread can be had.
-pub(crate) fn check<T>(
+pub fn check<T>(
     zio: &Zio,
-    options: &Options,
+    options: &CheckOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
     produce: impl FnOnce(&mut Feeder) -> T,
 ) -> Result<(T, Tally), Error> {
@@ -95,7 +96,7 @@ pub(crate) fn check<T>(
             };
             match thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, work) {
                 Ok(_) => {}
-                Err(source) if n == 0 => return Err(pool::Error::Thread { source }),
+                Err(source) if n == 0 => return Err(Error::Thread { source }),
                 // fewer do
                 Err(_) => break,
             }
@@ -114,10 +115,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
+fn checker(
+    zio: &Zio,
+    from: &Receiver<Vec<Item>>,
+    options: &CheckOptions,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Tally {
     let source = AheadSource::default();
     // what is not right is looked at once more, and counts then
-    let cx = ReadCx { source: &source, counts: false, class: options.class(), ..ReadCx::SCRUB };
+    let cx = ReadCx { source: &source, counts: false, class: options.class, ..ReadCx::SCRUB };
     let mut scratch = Scratch::default();
     let mut tally = Tally::default();
     let mut order: Vec<(u64, u32)> = Vec::new();
@@ -126,7 +132,7 @@ fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &
         order.extend(batch.iter().enumerate().map(|(n, item)| (item.place(), n as u32)));
         order.sort_unstable();
         let items = order.iter().filter_map(|(_, n)| batch.get(*n as usize));
-        source.plan(&zio.tree(), ReadMode::Scrub, options.class(), items.filter_map(Item::planned));
+        source.plan(&zio.tree(), ReadMode::Scrub, options.class, items.filter_map(Item::planned));
         let before = (tally.bytes, tally.lost_blocks);
         check_batch(zio, &batch, &order, (&cx, options), &mut scratch, &mut tally);
         source.finish();
@@ -168,7 +174,7 @@ fn check_batch(
     zio: &Zio,
     batch: &[Item],
     order: &[(u64, u32)],
-    (cx, options): (&ReadCx<'_>, &Options),
+    (cx, options): (&ReadCx<'_>, &CheckOptions),
     scratch: &mut Scratch,
     tally: &mut Tally,
 ) {
@@ -188,7 +194,7 @@ fn check_batch(
             zio,
             &item.bp,
             &item.bm,
-            &ReadCx { heal: options.heal, class: options.class(), ..ReadCx::SCRUB },
+            &ReadCx { heal: options.heal, class: options.class, ..ReadCx::SCRUB },
             scratch,
         ) {
             Ok(report) => tally.repairable(&report),

@@ -1,22 +1,43 @@
 //! The space that blocks claim, against the space that the maps say is allocated.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Guid, Txg};
 use ondisk::BlkPtr;
 use ondisk::gang::GANG_HEADER_SIZE;
 use ondisk::indirect::IndirectMapping;
-use pool::Pool;
 use zio::Bookmark;
 
 use super::bitmap::Bitmap;
-use super::{Error, SpaceDifference};
+use crate::{Error, Pool};
 
 /// Stretches of each kind that are listed for a vdev; the sums are always whole.
 const LISTED: usize = 64;
 
 /// How many removals in a row an address is followed through.
 const REMOVALS: usize = 64;
+
+/// The space of one vdev, claimed and allocated, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpaceDifference {
+    /// The top-level vdev.
+    pub vdev: u64,
+    /// Its guid.
+    pub guid: Guid,
+    /// Allocated by the space maps.
+    pub allocated: u64,
+    /// Claimed by blocks.
+    pub claimed: u64,
+    /// Allocated and claimed by nothing.
+    pub leaked: u64,
+    /// Where, the first stretches.
+    pub leaks: Vec<Range<u64>>,
+    /// Claimed and not allocated.
+    pub unallocated: u64,
+    /// Where, the first stretches.
+    pub claims_of_free_space: Vec<Range<u64>>,
+}
 
 struct Claimed {
     vdev: u64,
@@ -27,17 +48,17 @@ struct Claimed {
 }
 
 /// The space that the blocks of a pool claim, a bitmap for each top-level vdev that holds data.
-pub(crate) struct Claims {
+pub struct Claims {
     vdevs: Vec<Option<Claimed>>,
     /// claims of what is no place of any vdev
-    pub(crate) outside: u64,
+    pub outside: u64,
     /// bytes that were claimed before by another pointer: dedup and clones
-    pub(crate) shared: u64,
+    pub shared: u64,
 }
 
 /// The state of a block's space before it was claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Claim {
+pub enum Claim {
     /// No block had claimed it.
     New,
     /// All of it was claimed: the same block, met once more.
@@ -49,7 +70,8 @@ pub(crate) enum Claim {
 }
 
 impl Claims {
-    pub(crate) fn new(pool: &Pool) -> Claims {
+    /// Claims of nothing yet, for the vdevs of `pool`.
+    pub fn new(pool: &Pool) -> Claims {
         let mut vdevs = Vec::new();
         for top in pool.tree().tops() {
             let size = top.config().asize.min(pool.zio().room());
@@ -65,7 +87,7 @@ impl Claims {
     }
 
     /// Claims all copies of a block, and the pieces of a gang block. The verdict is that of the first copy.
-    pub(crate) fn block(&mut self, pool: &Pool, bp: &BlkPtr, bm: &Bookmark) -> Claim {
+    pub fn block(&mut self, pool: &Pool, bp: &BlkPtr, bm: &Bookmark) -> Claim {
         let verdict = self.copies(pool, bp);
         if bp.is_gang() && verdict == Claim::New {
             // a header that cannot be read is found by the check, and what it leads to shows as leaked
@@ -142,7 +164,7 @@ impl Claims {
     }
 
     /// Claims what only the checkpoint still needs.
-    pub(crate) fn checkpoint(&mut self, pool: &Pool) -> Result<(), Error> {
+    pub fn checkpoint(&mut self, pool: &Pool) -> Result<(), Error> {
         for vdev in self.vdevs.iter_mut().flatten() {
             for range in pool.checkpoint_space(vdev.vdev)?.iter() {
                 vdev.bits.add(range.start >> vdev.ashift, (range.end - range.start) >> vdev.ashift);
@@ -152,7 +174,7 @@ impl Claims {
     }
 
     /// Compares with the space maps, vdev by vdev.
-    pub(crate) fn compare(&self, pool: &Arc<Pool>) -> Result<Vec<SpaceDifference>, Error> {
+    pub fn compare(&self, pool: &Arc<Pool>) -> Result<Vec<SpaceDifference>, Error> {
         let mut out = Vec::new();
         for vdev in self.vdevs.iter().flatten() {
             let mut allocated = Bitmap::new(vdev.size >> vdev.ashift);

@@ -1,167 +1,42 @@
-//! Scrub: reads every block of a pool, all copies and all parity, and repairs what is wrong (OpenZFS: `dsl_scan.c`). A
-//! [resilver](crate::resilver()) does the same with the blocks that devices missed.
+//! The walk of a scrub or resilver: all blocks of the pool, or those that devices missed, in the order of OpenZFS (`dsl_scan_visitbp`), from the
+//! position in the pool's [record](ScrubCursor) on.
 //!
-//! It runs in [slices](crate::slices). A slice begins at the position in the pool's [record](pool::ScrubCursor), walks on from there, and waits until all
-//! blocks that it met were read; then the pool records the new position and the losses. So a scrub that was paused or interrupted is resumed where
-//! it stopped, by Zuse or by OpenZFS.
-//!
-//! A deduplicated or cloned block is read once. Intent logs that were claimed and wait for replay are read; others live shorter than a scrub.
+//! A deduplicated or cloned block is read once. Intent logs that were claimed and wait for replay are read; others live shorter than a scan.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use base::Txg;
 use dmu::{Objset, Visit, Walk};
 use ondisk::scan::ScanFunc;
-use pool::{ErrorEntry, Pool, ScrubCursor, ScrubRange, ScrubResult, Spa, Target};
 use zio::{Bookmark, IoClass};
 
-use crate::slices::{Slice, Slices, entry};
-use crate::verify::claims::{Claim, Claims};
-use crate::verify::{Damage, Error, Tally};
-
-/// How a scrub ended.
-#[derive(Debug)]
-pub enum Scrubbed {
-    /// It saw everything; this is what it saw since it was begun or gone on with.
-    Whole(Box<Tally>),
-    /// It was stopped.
-    Stopped,
-}
-
-/// How to scrub.
-#[derive(Clone, Copy, Debug)]
-pub struct ScrubOptions {
-    /// Threads that read, besides the one that walks.
-    pub threads: usize,
-    /// Which blocks; a scrub that goes on keeps those that it was begun with.
-    pub range: ScrubRange,
-}
-
-/// Scrubs a pool; a scrub that was not finished goes on. `progress` is told, from any thread, of bytes that were read and blocks that
-/// are lost. When `stop` becomes true the scrub pauses.
-///
-/// # Errors
-/// When the lists of datasets cannot be read, or the pool is suspended.
-pub fn scrub(
-    spa: &Arc<Spa>,
-    options: &ScrubOptions,
-    stop: &AtomicBool,
-    progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<Scrubbed, Error> {
-    let view = spa.view()?;
-    spa.scrub_begin(view.space()?.allocated, options.range)?;
-    drop(view);
-    // blocks that only the checkpoint has are left out, as OpenZFS leaves them out
-    let all = !spa.view()?.feature_active("zpool_checkpoint");
-    let mut slices = Slices::new(spa, options.threads, stop, progress);
-    match go_on(&mut slices, ScanFunc::Scrub)? {
-        false => Ok(Scrubbed::Stopped),
-        true => {
-            spa.scrub_finish(ScanFunc::Scrub, all)?;
-            Ok(slices.whole())
-        }
-    }
-}
-
-/// Makes slices of the scan under way until everything was read. Whether it was: not if it was stopped, or is gone.
-pub(crate) fn go_on(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool, Error> {
-    let mut shared = Claims::new(&*slices.spa.view()?);
-    loop {
-        if slices.is_stopped()? {
-            return Ok(false);
-        }
-        match slice(slices, &mut shared, func)? {
-            End::More => {}
-            End::Whole => return Ok(true),
-            End::Gone => return Ok(false),
-        }
-    }
-}
-
-/// Reads what only the checkpoint has of the blocks born after `range.after`, up to `range.upto`: it does not change. Whether all of it was read: not
-/// if it was stopped.
-pub(crate) fn checkpoint(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool, Error> {
-    let Some(view) = slices.spa.view()?.at_checkpoint()? else { return Ok(true) };
-    let Some(under_way) = slices.spa.view()?.scrub_cursor(func)? else { return Ok(false) };
-    let mut place = ScrubCursor::again(&under_way);
-    let mut shared = Claims::new(&view);
-    loop {
-        if slices.is_stopped()? {
-            return Ok(false);
-        }
-        let sliced = slices
-            .slice(|slice| Walked { cloning: true, slice, shared: &mut shared, view: &view, func }.go(&mut place))?;
-        let whole = sliced.walked?;
-        let (tally, result, lost) = told(sliced.tally, sliced.unreachable, sliced.unhealed);
-        slices.add(tally);
-        slices.spa.scrub_progress(under_way.clone(), result, lost)?;
-        if whole {
-            return Ok(true);
-        }
-    }
-}
-
-/// How a slice ended.
-enum End {
-    /// More blocks are left to read.
-    More,
-    /// Everything was read.
-    Whole,
-    /// The pool has no scrub that runs.
-    Gone,
-}
-
-/// Makes the next slice. `shared`: blocks that others may share, as far as they were read.
-fn slice(slices: &mut Slices<'_>, shared: &mut Claims, func: ScanFunc) -> Result<End, Error> {
-    let sliced = slices.slice(|slice| {
-        let view = slice.view;
-        let Some(mut place) = view.scrub_cursor(func)? else { return Ok(None) };
-        let cloning = view.feature_active("block_cloning");
-        let whole = Walked { slice, shared, cloning, view, func }.go(&mut place)?;
-        Ok::<_, Error>(Some((place, whole)))
-    })?;
-    let Some((place, whole)) = sliced.walked? else { return Ok(End::Gone) };
-    let (tally, result, lost) = told(sliced.tally, sliced.unreachable, sliced.unhealed);
-    slices.add(tally);
-    slices.spa.scrub_progress(place, result, lost)?;
-    Ok(if whole { End::Whole } else { End::More })
-}
-
-/// The results of a slice for the record of the scan.
-fn told(mut tally: Tally, unreachable: Vec<Damage>, unhealed: u64) -> (Tally, ScrubResult, Vec<ErrorEntry>) {
-    // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
-    unreachable.into_iter().for_each(|d| tally.lost(d));
-    let result = ScrubResult {
-        examined: tally.bytes,
-        repaired: tally.leaves.values().map(|leaf| leaf.bytes).sum(),
-        errors: tally.lost_blocks.saturating_add(unhealed),
-    };
-    let lost = tally.damage.iter().map(entry).collect();
-    (tally, result, lost)
-}
+use super::slice::Slice;
+use super::{ScrubCursor, Target};
+use crate::spa::check::{Claim, Claims};
+use crate::{Error, Pool};
 
 /// The walk of a slice.
-struct Walked<'s, 'a, 'l> {
-    slice: &'s mut Slice<'a, 'l>,
-    shared: &'s mut Claims,
+pub(super) struct Walked<'s, 'a, 'l> {
+    pub(super) slice: &'s mut Slice<'a, 'l>,
+    /// Blocks that others may share, as far as they were read.
+    pub(super) shared: &'s mut Claims,
     /// The state of the pool that is walked: as it is, or as its checkpoint keeps it.
-    view: &'s Arc<Pool>,
-    func: ScanFunc,
+    pub(super) view: &'s Arc<Pool>,
+    pub(super) func: ScanFunc,
     /// Blocks of data may have several pointers.
-    cloning: bool,
+    pub(super) cloning: bool,
 }
 
 impl Walked<'_, '_, '_> {
-    /// Goes on from `place`, until the limit is reached or everything was met. Whether it was.
-    fn go(&mut self, place: &mut ScrubCursor) -> Result<bool, Error> {
-        while let Some(target) = place.target(self.view)? {
+    /// Goes on from `cursor`, until the limit is reached or everything was met. Returns whether everything was.
+    pub(super) fn go(&mut self, cursor: &mut ScrubCursor) -> Result<bool, Error> {
+        while let Some(target) = cursor.target(self.view)? {
             if let Some(next) = self.tree(&target)? {
-                place.reached(&next);
+                cursor.reached(&next);
                 return Ok(false);
             }
-            place.done(self.view)?;
+            cursor.done(self.view)?;
         }
         Ok(true)
     }
@@ -270,24 +145,24 @@ fn is_accounting(bm: &Bookmark) -> bool {
 }
 
 /// Returns whether a scrub can resume from this block: one of data or of dnodes.
-pub(crate) fn may_end_at(at: &Visit<'_>) -> bool {
+pub(super) fn may_end_at(at: &Visit<'_>) -> bool {
     at.level == 0 && !is_accounting(at.bookmark) && at.bookmark.blkid != Bookmark::SPILL_BLKID
 }
 
 /// The blocks before the one that a slice begins with (OpenZFS: `zbookmark_subtree_completed`).
-pub(crate) struct Behind {
+pub(super) struct Behind {
     from: Bookmark,
     /// The first object that the slice is about, once the blocks of dnodes tell how many are in each.
     first_object: Option<u64>,
 }
 
 impl Behind {
-    pub(crate) fn new(from: Bookmark) -> Behind {
+    pub(super) fn new(from: Bookmark) -> Behind {
         Behind { from, first_object: None }
     }
 
     /// Returns whether this block and all below it come before. Blocks above the first one do not.
-    pub(crate) fn is(&mut self, at: &Visit<'_>) -> bool {
+    pub(super) fn is(&mut self, at: &Visit<'_>) -> bool {
         let bm = at.bookmark;
         let beginning = self.from.object == 0 && self.from.blkid == 0;
         if beginning || at.level == Bookmark::ROOT_LEVEL || is_accounting(bm) {

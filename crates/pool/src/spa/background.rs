@@ -1,0 +1,153 @@
+//! The background tasks of an open pool.
+
+use std::sync::Arc;
+
+use dmu::Tx;
+
+use super::datasets::Datasets;
+use super::mos::Mos;
+use super::zthr::{Next, Work, Zthr};
+use super::{Spa, scan};
+use crate::Error;
+
+/// The background tasks of a pool, one of each kind.
+pub(crate) struct Background {
+    /// Reads the blocks of scrubs, resilvers and error scrubs.
+    pub(crate) scan: Arc<Zthr>,
+    /// Frees the blocks of destroyed datasets.
+    pub(crate) free: Arc<Zthr>,
+    /// Frees what only a discarded checkpoint held.
+    pub(crate) discard: Arc<Zthr>,
+    /// Flushes the log of space changes.
+    pub(crate) condense: Arc<Zthr>,
+}
+
+impl Default for Background {
+    fn default() -> Self {
+        Background {
+            scan: Zthr::new("scan", Work::Beside(scan::slice)),
+            free: Zthr::new("freeing of destroyed datasets", Work::Sync(<Spa as Datasets>::free_slice)),
+            discard: Zthr::new("discarding of a checkpoint", Work::Sync(Spa::discard_slice)),
+            condense: Zthr::new("condensing of the log space map", Work::Sync(Spa::condense_slice)),
+        }
+    }
+}
+
+impl Background {
+    fn all(&self) -> [&Arc<Zthr>; 4] {
+        [&self.scan, &self.free, &self.discard, &self.condense]
+    }
+
+    /// Ends all tasks, because the pool is closing: each at the end of its slice.
+    pub(crate) fn stop(&self) {
+        // all are told before one is waited for
+        self.stop_soon();
+        self.all().into_iter().for_each(|task| task.stop());
+    }
+
+    /// As [`Background::stop`], without waiting.
+    pub(crate) fn stop_soon(&self) {
+        self.all().into_iter().for_each(|task| task.stop_soon());
+    }
+}
+
+/// Work of a pool that can be waited for, in the order of its numbers (OpenZFS: `zpool_wait_activity_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// What only a discarded checkpoint held is freed.
+    Discard,
+    /// Blocks of destroyed datasets are freed.
+    Free,
+    /// Free space of devices is overwritten.
+    Initialize,
+    /// A device is replaced: it is resilvered.
+    Replace,
+    /// A device is removed: its data is copied away.
+    Remove,
+    /// A resilver.
+    Resilver,
+    /// A scrub or error scrub.
+    Scrub,
+    /// Free space of devices is trimmed.
+    Trim,
+    /// A device is added to a raidz.
+    RaidzExpand,
+    /// The log of space changes is flushed.
+    Condense,
+}
+
+impl Activity {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Activity; 10] = [
+        Activity::Discard,
+        Activity::Free,
+        Activity::Initialize,
+        Activity::Replace,
+        Activity::Remove,
+        Activity::Resilver,
+        Activity::Scrub,
+        Activity::Trim,
+        Activity::RaidzExpand,
+        Activity::Condense,
+    ];
+}
+
+impl Spa {
+    /// Returns the task of an activity, if there is work of that kind; none of the activities that are not done here.
+    fn active(&self, activity: Activity) -> Result<Option<&Arc<Zthr>>, Error> {
+        let tasks = &self.background;
+        let (task, is_it) = match activity {
+            Activity::Discard => (&tasks.discard, true),
+            Activity::Free => (&tasks.free, true),
+            Activity::Condense => (&tasks.condense, true),
+            Activity::Scrub => (&tasks.scan, !self.is_resilvering()?),
+            Activity::Resilver => (&tasks.scan, self.is_resilvering()?),
+            // nothing is replaced here: see `zpool replace`
+            Activity::Replace | Activity::Initialize | Activity::Remove | Activity::Trim | Activity::RaidzExpand => {
+                return Ok(None);
+            }
+        };
+        Ok((is_it && task.is_awake()).then_some(task))
+    }
+
+    /// Waits until an activity has ended. Returns whether there was anything to wait for (OpenZFS: `spa_wait`).
+    ///
+    /// # Errors
+    /// The error that ended it; when the pool is suspended. It is none if the pool is closed meanwhile.
+    pub fn wait_activity(self: &Arc<Self>, activity: Activity) -> Result<bool, Error> {
+        let mut waited = false;
+        while let Some(task) = self.active(activity)? {
+            waited = true;
+            // a scan may be followed by one of another kind
+            match task.wait(self, None, &mut || {}) {
+                Err(Error::Closed) => break,
+                ended => ended?,
+            };
+        }
+        Ok(waited)
+    }
+
+    /// Begins to flush all metaslabs that are unflushed now, in the background (`zpool condense -t log_spacemap`).
+    pub fn condense_logs(&self) {
+        self.space().condense_logs(self.txgs().synced());
+        self.background.condense.wake(self);
+    }
+
+    /// Cancels [`Spa::condense_logs`] (`zpool condense -c`).
+    pub fn cancel_condense(&self) {
+        self.space().cancel_condense();
+        self.background.condense.cancel();
+    }
+
+    /// A slice of the background task: each txg flushes some metaslabs by itself while the request lasts.
+    fn condense_slice(&self, _: &Mos, _: &Tx) -> Result<Next, Error> {
+        Ok(if self.space().condense_progress().active { Next::More } else { Next::Done })
+    }
+
+    /// Ends all background tasks at the end of their slices, because the pool is about to be closed or dropped. What they have not done is
+    /// resumed when the pool is next opened.
+    pub fn stop_background(&self) {
+        self.background.stop();
+        self.scanner.close();
+    }
+}
