@@ -10,6 +10,32 @@ use rayon::slice::ParallelSliceMut;
 
 thread_local! {
     static INLINE: Cell<bool> = const { Cell::new(false) };
+    static SYNCING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts a mark of this thread back when it is dropped.
+struct Before(bool);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        SYNCING.set(self.0);
+    }
+}
+
+/// Runs `work` as a part of the sync of a txg, with every [`map`] in it (OpenZFS: `dsl_pool_sync_context`).
+pub fn syncing<R>(work: impl FnOnce() -> R) -> R {
+    marked(true, work)
+}
+
+/// Returns whether this thread works for the sync of a txg.
+#[must_use]
+pub fn is_syncing() -> bool {
+    SYNCING.get()
+}
+
+fn marked<R>(syncing: bool, work: impl FnOnce() -> R) -> R {
+    let _before = Before(SYNCING.replace(syncing));
+    work()
 }
 
 /// The result of `f` for each item, in order, on all cores. The caller's thread processes the items itself if they are few or if it works
@@ -18,7 +44,8 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Sync + Send) ->
     if items.len() < 2 || INLINE.get() {
         return items.into_iter().map(f).collect();
     }
-    items.into_par_iter().with_max_len(64).map(f).collect()
+    let syncing = SYNCING.get();
+    items.into_par_iter().with_max_len(64).map(|item| marked(syncing, || f(item))).collect()
 }
 
 /// Stable sort by `key`, on all cores.
@@ -42,6 +69,12 @@ pub fn width() -> usize {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_works_for_a_sync_knows_it() {
+        let all = |wanted: bool| super::map(vec![(); 100], |()| super::is_syncing()).iter().all(|is| *is == wanted);
+        assert!(all(false) && super::syncing(|| all(true)) && all(false));
+    }
+
     #[test]
     fn results_come_in_order() {
         let squares: Vec<u64> = (0..1000).map(|n| n * n).collect();

@@ -10,7 +10,9 @@ use crate::{verbs, zfs, zpool};
 
 /// OpenZFS's own messages, compared with its kernel module and tools (`tests/zpool.rs`), that name verbs of a later
 /// version: messages about pools with missing devices, with errors, and with devices that are offline.
-const OPENZFS_SAYS: [&str; 3] = [
+const OPENZFS_SAYS: [&str; 5] = [
+    "Online the device using zpool online' or replace the device with\n\t'zpool replace'.\n",
+    "use 'zpool replace' to replace devices that are no longer present",
     "Attach the missing device and online it using 'zpool online'.\n",
     "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.\n",
     "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.\n",
@@ -135,7 +137,7 @@ fn advice_names_what_is_there() {
 #[test]
 fn what_is_not_there_is_seen() {
     for (text, what) in [
-        ("use 'zpool online'", "zpool online: no such verb"),
+        ("use 'zpool attach'", "zpool attach: no such verb"),
         ("use 'zfs mount -o ro'.", "zfs mount: no such verb"),
         ("run: zfs send -y {name}", "zfs send -y: no such option"),
         ("use 'zuse cp --all'", "zuse cp --all: no such option"),

@@ -98,6 +98,7 @@ impl Control {
             Ioc::PoolSetProps => self.pool_set_props(input),
             Ioc::PoolUpgrade => self.pool_upgrade(input),
             Ioc::Clear => self.clear(input),
+            Ioc::VdevSetState => self.vdev_set_state(input),
             Ioc::PoolExport => self.leave(input, Spa::export),
             Ioc::PoolDestroy => self.leave(input, Spa::destroy),
             Ioc::PoolCondense => self.pool_condense(input),

@@ -22,6 +22,9 @@ pub enum Ioc {
     PoolUpgrade,
     /// Forgets that the device `guid`, or any, was given up.
     Clear,
+    /// Of a pool: brings the device `guid` into `state`: 2 is offline (until the pool is opened anew, with 1 in `flags`), 5 faulted (for good, with 17
+    /// in `flags`), 7 online. Answers with the `state` that it is in then.
+    VdevSetState,
     /// Marks the pool, after `message` is in its history, as one that any machine may import, and closes it.
     PoolExport,
     /// Marks the pool, after `message` is in its history, as destroyed, and closes it.
@@ -210,6 +213,7 @@ impl Ioc {
             Ioc::PoolSetProps => "pool_set_props",
             Ioc::PoolUpgrade => "pool_upgrade",
             Ioc::Clear => "clear",
+            Ioc::VdevSetState => "vdev_set_state",
             Ioc::PoolExport => "pool_export",
             Ioc::PoolDestroy => "pool_destroy",
             Ioc::PoolCondense => "condense",
@@ -298,6 +302,7 @@ impl Ioc {
             Ioc::PoolSetProps
                 | Ioc::PoolUpgrade
                 | Ioc::Clear
+                | Ioc::VdevSetState
                 | Ioc::PoolExport
                 | Ioc::PoolDestroy
                 | Ioc::PoolCreate
@@ -341,6 +346,7 @@ impl Ioc {
             Ioc::PoolSetProps => const { &[must("props", NvList)] },
             Ioc::PoolUpgrade => const { &[must("version", Uint64), may("props", NvList)] },
             Ioc::Clear => const { &[may("guid", Uint64)] },
+            Ioc::VdevSetState => const { &[must("guid", Uint64), must("state", Uint64), may("flags", Uint64)] },
             Ioc::PoolExport | Ioc::PoolDestroy => const { &[may("message", String)] },
             Ioc::PoolCondense => const { &[must("condense_command", String), must("condense_type", String)] },
             Ioc::VdevSetProps => const { &[must("vdevprops_set_vdev", Uint64), must("vdevprops_set_props", NvList)] },

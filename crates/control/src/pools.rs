@@ -72,7 +72,7 @@ impl Control {
                 e => e.into(),
             })?;
         }
-        self.done(self.spa.clear(guid))
+        self.done(self.spa.clear(guid.map(Guid)))
     }
 
     /// The command comes into the history before nothing more can (OpenZFS: `zfs_log_history`).

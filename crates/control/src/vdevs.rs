@@ -1,16 +1,22 @@
-//! Vdevs that come and go (OpenZFS: `zfs_ioc_vdev_add`, `zfs_ioc_vdev_remove`).
+//! Vdevs that come and go, and their devices (OpenZFS: `zfs_ioc_vdev_add`, `zfs_ioc_vdev_remove`, `zfs_ioc_vdev_set_state`).
 
 use std::path::PathBuf;
 
 use base::Guid;
 use nvlist::NvList;
 use pool::{Kind, ListOptions};
-use vdev::create::{LayoutOptions, NewPool, layout};
+use vdev::VdevState;
+use vdev::create::NewPool;
 use zpl::live::{Volume, Zfs};
 
-use crate::decode::require_list;
-use crate::devices::{Devices, Opened};
-use crate::{Control, Error, Failed, NewVdevs};
+use crate::{Control, Error, Failed};
+
+/// The states that can be asked for (OpenZFS: `vdev_state_t`), and the flags (`ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL_PERSIST`).
+const STATE_OFFLINE: u64 = 2;
+const STATE_FAULTED: u64 = 5;
+const STATE_HEALTHY: u64 = 7;
+const OFFLINE_TEMPORARY: u64 = 1;
+const AUX_EXTERNAL_PERSIST: u64 = 17;
 
 impl Control {
     pub(crate) fn vdev_add(&self, input: &NvList) -> Result<NvList, Failed> {
@@ -31,8 +37,24 @@ impl Control {
         self.done(self.spa.remove_vdev(guid))
     }
 
-    /// Replays the logs of all datasets whose keys are loaded, as anyone does who opens them. One that cannot be opened keeps its log, and the
-    /// device.
+    pub(crate) fn vdev_set_state(&self, input: &NvList) -> Result<NvList, Failed> {
+        let number = |name| input.get_u64(name).unwrap_or(0);
+        let (guid, flags) = (Guid(number("guid")), number("flags"));
+        let state = match number("state") {
+            STATE_OFFLINE => {
+                self.spa.offline_vdev(guid, flags & OFFLINE_TEMPORARY != 0)?;
+                VdevState::Offline
+            }
+            STATE_FAULTED => self.spa.fault_vdev(guid, flags != AUX_EXTERNAL_PERSIST)?,
+            STATE_HEALTHY => self.spa.online_vdev(guid)?,
+            other => return Err(Error::Invalid(format!("no state {other} can be asked for")).into()),
+        };
+        let mut out = NvList::new();
+        out.insert("state", state.number());
+        Ok(out)
+    }
+
+    /// Replays the logs of all datasets whose keys are there: whoever opens them does. What cannot be opened keeps its log, and the device.
     fn replay_logs(&self) -> Result<(), Failed> {
         let view = self.spa.view()?;
         for entry in view.list(self.spa.name(), &ListOptions::DATASETS)? {

@@ -163,6 +163,9 @@ pub enum Error {
     /// A sync failed: nothing more is written (EIO).
     #[error("the pool is suspended: {0}")]
     Suspended(std::sync::Arc<Error>),
+    /// Devices are gone, or fail: more than redundancy covers (EIO).
+    #[error("{0}")]
+    IoFailure(String),
     /// An invariant of Zuse's own is broken, whatever is on disk. The pool is suspended before it commits anything more (EIO).
     #[error("bug: {0}; nothing of it was committed")]
     Bug(String),

@@ -42,7 +42,7 @@ fn datasets_of_zdb(out: &Output) -> String {
 fn a_rewind_opens_the_state_that_zdb_opens() {
     let unpacked = fixtures::unpack("snaps-a");
     let newest = open(&unpacked.dir, &truth_options());
-    let device = newest.tree().leaves()[0].device().unwrap().clone();
+    let device = newest.tree().leaves()[0].device().unwrap();
     let states = vdev::label::read_uberblocks(device.as_ref(), newest.tree().tops()[0].ashift().into());
     let mut compared = 0;
     for state in states.iter().filter(|ub| ub.txg < newest.uberblock().txg).take(12) {

@@ -13,7 +13,7 @@ use pool::{ImportOptions, LoadPolicy, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
 
 use crate::records::{self, Imported, Names};
-use crate::{Error, Site, devices, hostid, iostats, left, writing};
+use crate::{Error, Front, Site, devices, hostid, iostats, left, writing};
 
 /// How a pool is imported.
 #[derive(Clone, Debug, Default)]
@@ -127,7 +127,7 @@ impl<'a> Import<'a> {
             extreme: self.how.extreme,
             ..ImportOptions::default()
         };
-        Spa::import(locked, &import, writing::hooks())
+        Spa::import(locked, &import, writing::hooks(self.site.front()))
     }
 
     /// Remembers the pool that [`Import::write`] opened; its name is no longer reserved. The pool stays open also if the record cannot be
@@ -185,6 +185,6 @@ fn note_import(record: &Imported) {
 ///
 /// # Errors
 /// When it does not open.
-pub fn for_now(locked: &Candidate) -> Result<Arc<Spa>, pool::Error> {
-    Spa::import(locked, &ImportOptions::default(), writing::hooks())
+pub fn for_now(locked: &Candidate, front: &Arc<dyn Front>) -> Result<Arc<Spa>, pool::Error> {
+    Spa::import(locked, &ImportOptions::default(), writing::hooks(front))
 }

@@ -11,6 +11,7 @@
 //! * `events`: the last events of all pools ([`events`]).
 //! * `readers`, `given-up`: the txgs that readers see, whose blocks are not reused meanwhile ([`readers`]).
 //! * `holds`: the datasets that are read for long, and the heads that are open ([`long_holds`]).
+//! * `GUID.suspended`, `GUID.clear`: a pool that waits for its devices, and the request that it goes on ([`suspended`]).
 //! * `agent.UID`: the process that keeps typed keys ([`agent`]); [`keys`] finds and loads keys.
 //!
 //! One process at a time writes a pool: it has the locks of the devices ([`writing`]), and others wait for it. Readers take no lock.
@@ -39,6 +40,7 @@ pub mod long_holds;
 pub mod readers;
 pub mod records;
 mod site;
+pub mod suspended;
 pub mod with_log;
 pub mod writing;
 

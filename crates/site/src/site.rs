@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Guid, Txg};
-use control::Devices;
-use pool::{OpenOptions, Pool, Readers, Spa};
+use pool::{OpenOptions, Pool, Spa, SuspendedPool};
 use vdev::import::Candidate;
 use zio::ReadGuard;
 
@@ -25,6 +24,9 @@ pub trait Front: Send + Sync {
 
     /// Takes the device that a writer waits for, after a second, and what is known of the process that has it.
     fn waiting(&self, _device: &str, _holder: &str) {}
+
+    /// Takes a pool that is suspended, because its devices are gone.
+    fn suspended(&self, _pool: &SuspendedPool) {}
 
     /// Takes a line about an I/O that does not end.
     fn overdue(&self, _line: &str) {}

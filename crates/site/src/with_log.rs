@@ -61,6 +61,8 @@ fn import(candidate: &Candidate, name: Option<String>) -> Result<Arc<Spa>, Error
     // nobody else can see it: other users of the pool are not disturbed
     let is_open = candidate.state == PoolState::Active;
     let options = ImportOptions { open, again: is_open, force: true, temporary_name, ..ImportOptions::default() };
-    let hooks = Hooks { held_elsewhere: None, readers: None, synced: None, ..writing::hooks() };
+    let silent: Arc<dyn crate::Front> = Arc::new(crate::Silent);
+    let hooks =
+        Hooks { held_elsewhere: None, readers: None, synced: None, suspend_watch: None, ..writing::hooks(&silent) };
     Spa::import(&again, &options, hooks).map_err(|source| Error::Open { name: candidate.name.clone(), source })
 }

@@ -17,7 +17,7 @@ use zpl::UsedByBonus;
 
 use crate::long_holds::OtherCommands;
 use crate::readers::OtherReaders;
-use crate::{Error, Front, Imported, devices, iostats, left};
+use crate::{Error, Front, Imported, devices, iostats, left, suspended};
 
 /// Interval at which a waiting command checks whether the other one is done with the pool.
 const LOOK: Duration = Duration::from_millis(20);
@@ -29,11 +29,16 @@ type Opened = (PathBuf, Arc<dyn Device>);
 
 /// The callbacks through which this crate takes part in pools that are written.
 #[must_use]
-pub fn hooks() -> Hooks {
+pub fn hooks(front: &Arc<dyn Front>) -> Hooks {
     let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
     let readers = Some(Arc::new(OtherReaders) as _);
-    let synced = Some(Arc::new(left::note) as _);
-    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, readers, synced, ..Hooks::default() }
+    let note = |pool, txg| {
+        left::note(pool, txg);
+        suspended::synced(pool);
+    };
+    let (synced, suspend_watch) = (Some(Arc::new(note) as _), Some(Arc::new(suspended::Watch(front.clone())) as _));
+    let used_by = Some(Arc::new(UsedByBonus) as _);
+    Hooks { used_by, held_elsewhere, readers, synced, suspend_watch, ..Hooks::default() }
 }
 
 /// Opens a remembered pool for writing. Devices that missed writes are left as they are.
@@ -49,7 +54,7 @@ pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>) -> Result<Arc<Spa>
     let temporary_name = record.name != record.name_on_disk;
     let open = OpenOptions { name: temporary_name.then(name), ..devices::options(record) };
     let options = ImportOptions { open, temporary_name, again: true, ..ImportOptions::default() };
-    let spa = Spa::import(&candidate, &options, hooks()).map_err(|source| Error::Open { name: name(), source })?;
+    let spa = Spa::import(&candidate, &options, hooks(front)).map_err(|source| Error::Open { name: name(), source })?;
     record_lost(&spa);
     Ok(spa)
 }

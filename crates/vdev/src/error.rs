@@ -184,6 +184,14 @@ pub enum Error {
         /// Its bytes.
         size: u64,
     },
+    /// A device that is to be used again is not the one that it was.
+    #[error("{device}: {what}")]
+    NotReopened {
+        /// Its name.
+        device: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A part of a label has the wrong checksum.
     #[error("{device}: label {index}: {source}")]
     Label {

@@ -1,17 +1,28 @@
 //! A leaf: one device of a pool, as far as it is there.
 
-use std::io::IoSlice;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use base::{Guid, Txg};
+use base::{Errno, Guid, Txg};
 
 use crate::Error;
 use crate::config::VdevConfig;
 use crate::device::Device;
+use crate::dtl::Dtl;
 use crate::errors::ErrorCounters;
 use crate::queue::{Direction, IoClass, Queue, Queued, Request};
+use crate::slot::{Health, Slot};
+use crate::status::{VdevAux, VdevState};
+
+/// The time within which errors count together (OpenZFS: `DEFAULT_IO_T` of `zfs-diagnosis`).
+const ERRORS_WITHIN: Duration = Duration::from_secs(600);
+/// The system's errors of a device that is gone: ENXIO, ENODEV, ENOMEDIUM.
+const GONE: [i32; 3] = [Errno::ENXIO.raw(), Errno::ENODEV.raw(), ENOMEDIUM];
+const ENOMEDIUM: i32 = 123;
 
 /// A leaf vdev (OpenZFS: a `vdev_t` of type disk or file).
 #[derive(Debug)]
@@ -19,14 +30,15 @@ pub struct Leaf {
     pub(crate) guid: Guid,
     pub(crate) index: usize,
     pub(crate) config: VdevConfig,
-    pub(crate) device: Option<Arc<dyn Device>>,
+    slot: Slot,
     pub(crate) errors: Arc<ErrorCounters>,
     pub(crate) queue: Arc<Queue>,
-    /// It was given up since the pool was opened.
-    faulted: AtomicBool,
-    /// Errors of writing that were judged, and repairs that could not be written.
-    judged: AtomicU64,
+    /// Errors of the device that were judged, and when.
+    judged: Mutex<Judged>,
+    /// Repairs that could not be written.
     unhealed: AtomicU64,
+    /// Whether it is offline or faulted only until the pool is opened anew.
+    temporary: AtomicBool,
     /// Whether something was written that may not be on stable storage.
     unflushed: AtomicBool,
     /// Flushes that failed, of any reason, and those of them that a txg is known to have survived. The system tells only once of what it could not
@@ -38,20 +50,31 @@ pub struct Leaf {
     dtl: Dtl,
 }
 
+/// The errors of a device that were judged.
+#[derive(Debug, Default)]
+struct Judged {
+    /// All of them, as the counters had them.
+    total: u64,
+    /// How many came when, within the time in which they count.
+    lately: VecDeque<(Instant, u64)>,
+}
+
 impl Leaf {
-    pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>) -> Leaf {
+    /// `present`: it counts as there though it has no device of its own.
+    pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Leaf {
+        let health = Health::at_open(config, present || device.is_some());
         let mut own = config.clone();
         own.raw = nvlist::NvList::new();
         Leaf {
             guid: config.guid,
             index,
             config: own,
-            device,
+            slot: Slot::new(health, device),
             errors: Arc::default(),
             queue: Arc::default(),
-            faulted: AtomicBool::new(false),
-            judged: AtomicU64::new(0),
+            judged: Mutex::default(),
             unhealed: AtomicU64::new(0),
+            temporary: AtomicBool::new(false),
             unflushed: AtomicBool::new(false),
             failed_flushes: AtomicU64::new(0),
             settled_flushes: AtomicU64::new(0),
@@ -72,10 +95,14 @@ impl Leaf {
         self.index
     }
 
-    /// Its device, if it was found.
+    /// Its device, if it has one now.
     #[must_use]
-    pub fn device(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref()
+    pub fn device(&self) -> Option<Arc<dyn Device>> {
+        self.slot.device()
+    }
+
+    pub(crate) fn has_device(&self) -> bool {
+        self.slot.has_device()
     }
 
     /// The path in its configuration: a hint of where the device was last seen.
@@ -84,46 +111,129 @@ impl Leaf {
         self.config.path.as_deref()
     }
 
-    /// Its name in messages.
+    /// What to call it in messages: the name of its device, or of the last one that it had.
     #[must_use]
     pub fn name(&self) -> String {
-        match (&self.device, &self.config.path) {
-            (Some(device), _) => device.name(),
-            (None, Some(path)) => path.clone(),
-            (None, None) => self.guid.to_string(),
-        }
+        self.slot.name().or_else(|| self.config.path.clone()).unwrap_or_else(|| self.guid.to_string())
+    }
+
+    /// Its state, and the reason for it.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.slot.health()
+    }
+
+    /// The last error of its device, in words.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.slot.error()
     }
 
     /// Whether its device is there and may be used.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.device.is_some() && !self.is_out_of_use()
+        self.slot.is_usable()
     }
 
-    /// Whether it was taken out of use, by the configuration or since the pool was opened: its bytes may be old or wrong.
+    /// Whether it is out of use (offline, faulted, removed): its bytes may be old or wrong.
     pub(crate) fn is_out_of_use(&self) -> bool {
-        self.config.is_out_of_use() || self.is_given_up()
+        !self.slot.health().state.is_readable()
     }
 
-    /// Whether it was given up since the pool was opened.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.faulted.load(Ordering::Acquire)
+    /// Whether it is offline or faulted only until the pool is opened anew.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.temporary.load(Ordering::Acquire)
+    }
+
+    /// The administrator says that it is faulted, `temporarily` until the pool is opened anew.
+    pub(crate) fn fault(&self, temporarily: bool) {
+        self.temporary.store(temporarily, Ordering::Release);
+        self.slot.judge(Health::new(VdevState::Faulted, VdevAux::External));
     }
 
     /// From now on it is neither written nor trusted.
     pub(crate) fn give_up(&self) {
-        self.faulted.store(true, Ordering::Release);
+        self.temporary.store(false, Ordering::Release);
+        self.slot.judge(Health::new(VdevState::Faulted, VdevAux::ErrExceeded));
     }
 
-    /// Whether writes have failed since this was last asked, and how many in all.
-    pub(crate) fn new_write_errors(&self) -> Option<u64> {
-        let now = self.errors.write.get();
-        (self.judged.swap(now, Ordering::AcqRel) != now).then_some(now)
+    /// It failed too often, and is used on.
+    pub(crate) fn degrade(&self) {
+        self.slot.judge(Health::new(VdevState::Degraded, VdevAux::ErrExceeded));
     }
 
-    /// Whether writes have failed that nobody has judged.
-    pub(crate) fn has_new_write_errors(&self) -> bool {
-        self.judged.load(Ordering::Acquire) != self.errors.write.get()
+    /// Nothing that went wrong counts any more.
+    pub(crate) fn forgive(&self) {
+        let mut judged = self.judged();
+        judged.total = self.device_errors();
+        judged.lately.clear();
+    }
+
+    /// Its health becomes good, with the device that it has.
+    pub(crate) fn recover(&self) {
+        self.forgive();
+        self.slot.judge(Health::new(VdevState::Healthy, VdevAux::None));
+    }
+
+    /// Closes its device: the administrator takes it offline, `temporary` until the pool is opened anew.
+    pub(crate) fn take_offline(&self, temporary: bool) {
+        self.temporary.store(temporary, Ordering::Release);
+        self.empty(None, Health::new(VdevState::Offline, VdevAux::None));
+    }
+
+    /// Gives up `device`, if it still has that: it is gone, or is not what it was any more. What was not flushed may be lost.
+    pub(crate) fn lose(&self, device: &Arc<dyn Device>, health: Health) {
+        self.empty(Some(device), health);
+    }
+
+    fn empty(&self, device: Option<&Arc<dyn Device>>, health: Health) {
+        // whoever writes notes that first, and then looks whether the device is still there
+        if self.slot.take(device, health) && self.unflushed.swap(false, Ordering::SeqCst) {
+            self.failed_flushes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Changes the reason why it has no device.
+    pub(crate) fn cannot_open(&self, aux: VdevAux) {
+        if !self.has_device() {
+            self.slot.judge(Health::new(VdevState::CantOpen, aux));
+        }
+    }
+
+    /// Uses `device` from now on, if it has none. Returns whether it had none.
+    pub(crate) fn fill(&self, device: Arc<dyn Device>) -> bool {
+        self.forgive();
+        self.slot.fill(Health::new(VdevState::Healthy, VdevAux::None), device)
+    }
+
+    fn judged(&self) -> std::sync::MutexGuard<'_, Judged> {
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its device failed to read and write.
+    fn device_errors(&self) -> u64 {
+        self.errors.write.get().saturating_add(self.errors.read.get())
+    }
+
+    /// Whether the device has failed since this was last asked, and how often within the time in which errors count together.
+    pub(crate) fn new_errors(&self) -> Option<u64> {
+        let (now, total) = (Instant::now(), self.device_errors());
+        let mut judged = self.judged();
+        let new = total.saturating_sub(std::mem::replace(&mut judged.total, total));
+        if new == 0 {
+            return None;
+        }
+        judged.lately.push_back((now, new));
+        while judged.lately.front().is_some_and(|(then, _)| now.duration_since(*then) > ERRORS_WITHIN) {
+            judged.lately.pop_front();
+        }
+        Some(judged.lately.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count)))
+    }
+
+    /// Whether the device has failed and nobody has judged it.
+    pub(crate) fn has_new_errors(&self) -> bool {
+        self.judged().total != self.device_errors()
     }
 
     /// A repair could not be written.
@@ -139,13 +249,13 @@ impl Leaf {
     /// Whether its device is there, may be used, and is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.is_usable() && self.device.as_ref().is_some_and(|device| device.is_writable())
+        self.slot.is_writable()
     }
 
-    /// Its device, if it was found, as those see it who read and write past blocks (labels): each call is a sync read or write of the queue.
+    /// Its device, if it has one, for reads and writes past blocks (labels): each call is a sync read or write of the queue.
     #[must_use]
     pub fn queued(&self) -> Option<Queued<'_>> {
-        Some(Queued::new(self.device.as_deref()?, &self.queue))
+        Some(Queued::new(self.device()?, self))
     }
 
     /// Its queue.
@@ -154,15 +264,75 @@ impl Leaf {
         &self.queue
     }
 
-    /// Makes a read or write of its device when the queue says so. All but flushes pass here.
+    /// Makes a read or write of `device`, which is its own, when the queue says so. All but flushes pass here. A write that a device took
+    /// which has been lost meanwhile has failed.
+    pub(crate) fn run<T>(
+        &self,
+        device: &Arc<dyn Device>,
+        request: Request,
+        call: impl FnOnce(&dyn Device) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let done = self.queue.run(request, || call(&**device));
+        let Request { direction, offset, len, .. } = request;
+        if direction == Direction::Write {
+            // also when it failed: a part of it may be there
+            self.unflushed.store(true, Ordering::SeqCst);
+        }
+        match done {
+            Ok(_) if direction == Direction::Write && !self.slot.holds(device) => {
+                Err(io::Error::from_raw_os_error(Errno::ENXIO.raw()))
+            }
+            Err(error) => {
+                let verb = if direction == Direction::Write { "write" } else { "read" };
+                self.failed(device, &error, format!("cannot {verb} {len} bytes at {offset:#x}: {error}"));
+                Err(error)
+            }
+            done => done,
+        }
+    }
+
+    /// Looks whether a device that failed is there at all.
+    fn failed(&self, device: &Arc<dyn Device>, error: &io::Error, what: String) {
+        if self.slot.holds(device) {
+            self.slot.note_error(what);
+        }
+        if error.raw_os_error().is_some_and(|code| GONE.contains(&code)) {
+            self.lose(device, Health::new(VdevState::Removed, VdevAux::None));
+        } else {
+            self.look(device);
+        }
+    }
+
+    /// Looks whether its device is still there, as large as it was.
+    pub(crate) fn look_at_device(&self) {
+        if let Some(device) = self.device() {
+            self.look(&device);
+        }
+    }
+
+    fn look(&self, device: &Arc<dyn Device>) {
+        if device.is_gone() {
+            return self.lose(device, Health::new(VdevState::Removed, VdevAux::None));
+        }
+        let before = device.size();
+        if let Ok(size) = device.refresh_size()
+            && size < before
+        {
+            if self.slot.holds(device) {
+                self.slot.note_error(format!("has shrunk from {before} to {size} bytes"));
+            }
+            self.lose(device, Health::new(VdevState::CantOpen, VdevAux::BadLabel));
+        }
+    }
+
     fn io<T>(
         &self,
         request: Request,
-        failed: impl FnOnce(String, std::io::Error) -> Error,
-        call: impl FnOnce(&dyn Device) -> std::io::Result<T>,
+        failed: impl FnOnce(String, io::Error) -> Error,
+        call: impl FnOnce(&dyn Device) -> io::Result<T>,
     ) -> Result<T, Error> {
-        let device = self.device.as_deref().ok_or(Error::NoDevice { leaf: self.guid })?;
-        self.queue.run(request, || call(device)).map_err(|source| failed(device.name(), source))
+        let device = self.device().ok_or(Error::NoDevice { leaf: self.guid })?;
+        self.run(&device, request, call).map_err(|source| failed(device.name(), source))
     }
 
     /// Reads from its device; `aggregated`, if that is for more than one who asked.
@@ -178,15 +348,7 @@ impl Leaf {
         let len = data.iter().map(|piece| piece.len() as u64).sum();
         let request = Request { class, direction: Direction::Write, offset, len, aggregated: data.len() > 1 };
         let failed = |device, source| Error::Write { device, offset, len, source };
-        let written = self.io(request, failed, |device| device.write_vectored_at(offset, data));
-        // also when it failed: a part of it may be there
-        self.wrote();
-        written
-    }
-
-    /// Notes that something was written past [`Leaf::write`].
-    pub(crate) fn wrote(&self) {
-        self.unflushed.store(true, Ordering::Release);
+        self.io(request, failed, |device| device.write_vectored_at(offset, data))
     }
 
     /// Writes to its device, to where other machines see it at once.
@@ -194,7 +356,6 @@ impl Leaf {
         let (class, len) = (IoClass::SyncWrite, data.len() as u64);
         let request = Request { class, direction: Direction::Write, offset, len, aggregated: false };
         let failed = |device, source| {
-            self.wrote();
             // the system may tell so of what others wrote
             self.failed_flushes.fetch_add(1, Ordering::AcqRel);
             Error::Write { device, offset, len, source }
@@ -204,13 +365,21 @@ impl Leaf {
 
     /// Brings to stable storage what was written. Any number of threads may write and flush.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        let Some(device) = &self.device else { return Ok(()) };
+        let Some(device) = self.device() else { return Ok(()) };
         let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.unflushed.swap(false, Ordering::AcqRel) {
+        if !self.unflushed.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        device.flush().map_err(|source| {
-            self.wrote();
+        let flushed = device.flush().inspect_err(|error| {
+            self.unflushed.store(true, Ordering::SeqCst);
+            self.failed(&device, error, format!("cannot flush: {error}"));
+        });
+        // a file that was unlinked is flushed as any other
+        self.look(&device);
+        let flushed = flushed.and_then(|()| {
+            if self.slot.holds(&device) { Ok(()) } else { Err(io::Error::from_raw_os_error(Errno::ENXIO.raw())) }
+        });
+        flushed.map_err(|source| {
             self.failed_flushes.fetch_add(1, Ordering::AcqRel);
             Error::Flush { device: device.name(), source }
         })
@@ -245,13 +414,13 @@ impl Leaf {
     /// The txgs that it missed, ascending.
     #[must_use]
     pub fn dtl(&self) -> Vec<Range<u64>> {
-        self.dtl.ranges.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.dtl.ranges()
     }
 
     /// Replaces the DTL with what the pool has written of it, or, if that is not `known`, with what must be taken for it.
     pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>, known: bool) {
         self.dtl.set(ranges);
-        self.dtl.dirty.store(!known, Ordering::Release);
+        self.dtl.set_dirty(!known);
     }
 
     /// Notes that it missed `txg`.
@@ -261,126 +430,22 @@ impl Leaf {
 
     /// The DTL, if it changed since this was last asked.
     pub(crate) fn take_dirty_dtl(&self) -> Option<Vec<Range<u64>>> {
-        self.dtl.dirty.swap(false, Ordering::AcqRel).then(|| self.dtl())
+        self.dtl.take_dirty().then(|| self.dtl())
     }
 
     /// Whether the DTL changed since it was last taken.
     pub(crate) fn is_dtl_dirty(&self) -> bool {
-        self.dtl.dirty.load(Ordering::Acquire)
+        self.dtl.is_dirty()
     }
 
     /// Whether it missed anything.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.dtl.any.load(Ordering::Acquire)
+        self.dtl.is_any()
     }
 
     /// It has what it missed of these txgs.
     pub(crate) fn caught_up(&self, txgs: &Range<u64>) {
         self.dtl.remove(txgs);
-    }
-}
-
-/// The txgs that a leaf missed (its dirty time log). Most leaves have none, and asking costs them one load.
-#[derive(Debug, Default)]
-struct Dtl {
-    any: AtomicBool,
-    /// Whether it grew by itself, and nobody has taken notice.
-    dirty: AtomicBool,
-    ranges: RwLock<Vec<Range<u64>>>,
-}
-
-impl Dtl {
-    fn set(&self, mut ranges: Vec<Range<u64>>) {
-        ranges.retain(|r| r.start < r.end);
-        ranges.sort_by_key(|r| r.start);
-        ranges.dedup_by(|next, kept| {
-            let joins = next.start <= kept.end;
-            if joins {
-                kept.end = kept.end.max(next.end);
-            }
-            joins
-        });
-        let any = !ranges.is_empty();
-        *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = ranges;
-        self.any.store(any, Ordering::Release);
-    }
-
-    fn add(&self, txg: Txg) {
-        if self.contains(txg) || txg.0 == u64::MAX {
-            return;
-        }
-        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
-        match ranges.last_mut() {
-            Some(last) if last.end == txg.0 => last.end = txg.0 + 1,
-            Some(last) if last.end > txg.0 => {
-                let mut all = std::mem::take(&mut *ranges);
-                drop(ranges);
-                all.push(txg.0..txg.0 + 1);
-                self.set(all);
-                self.dirty.store(true, Ordering::Release);
-                return;
-            }
-            _ => ranges.push(txg.0..txg.0 + 1),
-        }
-        drop(ranges);
-        self.any.store(true, Ordering::Release);
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    fn remove(&self, gone: &Range<u64>) {
-        let mut left = Vec::new();
-        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
-        for range in ranges.iter() {
-            left.push(range.start..range.end.min(gone.start));
-            left.push(range.start.max(gone.end)..range.end);
-        }
-        left.retain(|range| range.start < range.end);
-        self.any.store(!left.is_empty(), Ordering::Release);
-        *ranges = left;
-        drop(ranges);
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    fn contains(&self, txg: Txg) -> bool {
-        if !self.any.load(Ordering::Acquire) {
-            return false;
-        }
-        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
-        let after = ranges.partition_point(|r| r.start <= txg.0);
-        after.checked_sub(1).and_then(|n| ranges.get(n)).is_some_and(|r| txg.0 < r.end)
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dtl_is_sorted_and_merged() {
-        let dtl = Dtl::default();
-        assert!(!dtl.contains(Txg(5)));
-        dtl.set(vec![20..30, 5..8, 7..12, 12..13, 40..40]);
-        let missed: Vec<u64> = (0..50).filter(|t| dtl.contains(Txg(*t))).collect();
-        assert_eq!(missed, (5..13).chain(20..30).collect::<Vec<_>>());
-        dtl.set(Vec::new());
-        assert!(!dtl.contains(Txg(25)));
-        assert!(!dtl.dirty.load(Ordering::Relaxed));
-        for txg in [7, 8, 9, 8, 20, 3] {
-            dtl.add(Txg(txg));
-        }
-        assert_eq!(*dtl.ranges.read().unwrap(), [3..4, 7..10, 20..21]);
-        assert!(dtl.dirty.load(Ordering::Relaxed) && dtl.contains(Txg(20)));
-        dtl.remove(&(8..9));
-        assert_eq!(*dtl.ranges.read().unwrap(), [3..4, 7..8, 9..10, 20..21]);
-        dtl.remove(&(0..20));
-        assert!(
-            dtl.ranges.read().unwrap().as_slice() == std::slice::from_ref(&(20..21))
-                && dtl.contains(Txg(20))
-                && !dtl.contains(Txg(9))
-        );
-        dtl.remove(&(20..30));
-        assert!(!dtl.contains(Txg(20)) && !dtl.any.load(Ordering::Relaxed));
     }
 }

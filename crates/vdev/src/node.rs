@@ -193,7 +193,7 @@ impl Node {
     ) {
         match self {
             Node::Leaf(leaf) => {
-                let own = if leaf.device.is_none() {
+                let own = if !leaf.has_device() {
                     Rank::Absent
                 } else if leaf.is_out_of_use() {
                     Rank::OutOfUse
@@ -213,7 +213,7 @@ impl Node {
                 // while a sequential rebuild runs, nothing is known of what has been rebuilt
                 let rebuilding = leaf.config.rebuild_txg.0 != 0;
                 let own = if rebuilding || leaf.misses(birth) { Rank::Stale } else { Rank::Fresh };
-                let at_least = if leaf.config.is_out_of_use() { Rank::OutOfUse } else { own.max(at_least) };
+                let at_least = if leaf.is_out_of_use() { Rank::OutOfUse } else { own.max(at_least) };
                 let child = spares.and_then(|room| room.children.get(room.draid.spare_child(*id, offset)?));
                 if let (Some(child), Some(chain)) = (child, chain.checked_sub(1)) {
                     child.collect(spares, offset, birth, at_least, chain, out);

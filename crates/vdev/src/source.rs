@@ -128,7 +128,7 @@ impl Window {
 
     /// Moves the window to `offset`; on failure it is empty.
     fn fill(&mut self, leaf: &Leaf, class: IoClass, offset: u64, len: usize, max: usize) -> Result<(), Error> {
-        let size = leaf.device().map_or(0, |d| d.size());
+        let size = leaf.device().map_or(0, |device| device.size());
         let near = offset >= self.start && offset - self.start <= 4 * self.next as u64;
         let well_used = near && self.used >= self.len / 4;
         let grown = if well_used { self.next * 2 } else { self.next / 2 };

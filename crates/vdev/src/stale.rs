@@ -4,8 +4,8 @@
 //! old, and the pool has less redundancy than it should have. A resilver reads what was born in them and rewrites it; then the txgs go
 //! from the DTL ([`VdevTree::caught_up`]), if the leaf was there all the while.
 //!
-//! A leaf whose writes fail is judged once a txg ([`VdevTree::judge`]). If it failed too often, or cannot even rewrite a pad of its labels, it
-//! is given up; unless it alone has something, for then it goes on being used.
+//! A leaf whose device fails is judged at the end of the batch that met it, and once a txg ([`VdevTree::judge`]). If it failed ten times within ten
+//! minutes, or cannot even rewrite a pad of its labels, it is given up; unless it alone has something, for then it goes on being used.
 //!
 //! OpenZFS: `vdev_dtl_reassess`, `vdev_dtl_should_excise`, `vdev_resilver_needed`, `vdev_probe`, `vdev_fault`, `vdev_dtl_required`, and of its event daemon
 //! the engine `zfs-diagnosis`.
@@ -20,19 +20,10 @@ use crate::label;
 use crate::tree::{TopVdev, VdevTree};
 use crate::{Error, Leaf};
 
-/// Errors of writing, since the pool was opened, that are too many (OpenZFS: `DEFAULT_IO_N` of `zfs-diagnosis`).
-const WRITE_ERRORS_MAX: u64 = 10;
+/// Errors of a device within ten minutes that are too many (OpenZFS: `DEFAULT_IO_N` of `zfs-diagnosis`).
+const ERRORS_MAX: u64 = 10;
 /// A txg that no leaf has missed.
 const NEVER: Txg = Txg(u64::MAX);
-
-/// The fate of a leaf that fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is given up.
-    Faulted,
-    /// It is used on, as it alone has something.
-    Degraded,
-}
 
 impl VdevTree {
     /// The leaves that missed something and can be brought up to date.
@@ -89,33 +80,42 @@ impl VdevTree {
         self.has_all(top, &std::collections::BTreeSet::from([NEVER]))
     }
 
-    /// Judges the leaves whose writes have failed since this was last asked.
-    #[must_use]
-    pub fn judge(&self) -> Vec<(Guid, Verdict)> {
-        let mut verdicts = Vec::new();
-        for leaf in self.leaves().iter().filter(|leaf| leaf.is_writable()) {
-            let Some(errors) = leaf.new_write_errors() else { continue };
-            if errors < WRITE_ERRORS_MAX && label::probe(leaf) {
-                continue;
-            }
-            if self.is_required(leaf.guid()) {
-                verdicts.push((leaf.guid(), Verdict::Degraded));
-            } else {
-                leaf.give_up();
-                verdicts.push((leaf.guid(), Verdict::Faulted));
-            }
+    /// Judges the leaves whose devices have failed since this was last asked.
+    pub fn judge(&self) {
+        self.leaves().iter().for_each(|leaf| self.judge_leaf(leaf));
+    }
+
+    /// The same for one leaf. It is probed; a device that is gone shows then.
+    pub(crate) fn judge_leaf(&self, leaf: &Leaf) {
+        if !leaf.is_writable() {
+            return;
         }
-        verdicts
+        let Some(errors) = leaf.new_errors() else { return };
+        if errors < ERRORS_MAX && label::probe(leaf) || !leaf.is_writable() {
+            return;
+        }
+        self.condemn(leaf);
+    }
+
+    /// Gives up a leaf that fails, unless it alone has something.
+    pub(crate) fn condemn(&self, leaf: &Leaf) {
+        if self.is_required(leaf.guid()) {
+            leaf.degrade();
+        } else {
+            leaf.give_up();
+        }
     }
 
     /// Whether there is a leaf to be judged.
     #[must_use]
-    pub fn has_failed_writes(&self) -> bool {
-        self.leaves().iter().any(|leaf| leaf.is_writable() && leaf.has_new_write_errors())
+    pub fn has_new_errors(&self) -> bool {
+        self.leaves().iter().any(|leaf| leaf.is_writable() && leaf.has_new_errors())
     }
 
-    /// Whether something would be lost without a leaf. OpenZFS lets a log lose its last leaf; here the next import would then ask for `-m`.
-    fn is_required(&self, leaf: Guid) -> bool {
+    /// Whether something would be lost without a leaf (OpenZFS: `vdev_dtl_required`). OpenZFS lets a log lose its last leaf; here the next import
+    /// would then ask for `-m`.
+    #[must_use]
+    pub fn is_required(&self, leaf: Guid) -> bool {
         let of_top = |top: &&TopVdev| top.config().leaves().any(|one| one.guid == leaf);
         let Some(top) = self.tops().iter().find(of_top) else { return false };
         !self.outage(top.config(), leaf).is_empty()

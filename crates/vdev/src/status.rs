@@ -4,6 +4,7 @@ use base::Guid;
 
 use crate::config::{VdevConfig, VdevType};
 use crate::errors::VdevErrors;
+use crate::slot::Health;
 use crate::tree::VdevTree;
 
 /// The state of a vdev (OpenZFS: `vdev_state_t`). Greater is better.
@@ -24,6 +25,20 @@ pub enum VdevState {
 }
 
 impl VdevState {
+    /// All of them, the worst first.
+    pub const ALL: [VdevState; 6] = [
+        VdevState::Offline,
+        VdevState::Removed,
+        VdevState::CantOpen,
+        VdevState::Faulted,
+        VdevState::Degraded,
+        VdevState::Healthy,
+    ];
+
+    pub(crate) fn from_bits(bits: u16) -> VdevState {
+        VdevState::ALL.into_iter().find(|state| *state as u16 == bits).unwrap_or(VdevState::CantOpen)
+    }
+
     /// The word of `zpool status`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -37,7 +52,20 @@ impl VdevState {
         }
     }
 
-    const fn is_readable(self) -> bool {
+    /// OpenZFS's number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            VdevState::Offline => 2,
+            VdevState::Removed => 3,
+            VdevState::CantOpen => 4,
+            VdevState::Faulted => 5,
+            VdevState::Degraded => 6,
+            VdevState::Healthy => 7,
+        }
+    }
+
+    pub(crate) const fn is_readable(self) -> bool {
         matches!(self, VdevState::Degraded | VdevState::Healthy)
     }
 }
@@ -55,9 +83,25 @@ pub enum VdevAux {
     ErrExceeded,
     /// Somebody said so.
     External,
+    /// Its device is not the one that it was: other labels, or too small.
+    BadLabel,
 }
 
 impl VdevAux {
+    /// All of them.
+    pub const ALL: [VdevAux; 6] = [
+        VdevAux::None,
+        VdevAux::OpenFailed,
+        VdevAux::NoReplicas,
+        VdevAux::ErrExceeded,
+        VdevAux::External,
+        VdevAux::BadLabel,
+    ];
+
+    pub(crate) fn from_bits(bits: u16) -> VdevAux {
+        VdevAux::ALL.into_iter().find(|aux| *aux as u16 == bits).unwrap_or(VdevAux::None)
+    }
+
     /// The words of `zpool status`, empty for [`VdevAux::None`].
     #[must_use]
     pub const fn message(self) -> &'static str {
@@ -67,6 +111,7 @@ impl VdevAux {
             VdevAux::NoReplicas => "insufficient replicas",
             VdevAux::ErrExceeded => "too many errors",
             VdevAux::External => "external device fault",
+            VdevAux::BadLabel => "invalid label",
         }
     }
 }
@@ -116,13 +161,14 @@ impl VdevTree {
     fn status_of(&self, config: &VdevConfig) -> VdevStatus {
         let children: Vec<VdevStatus> = config.children.iter().map(|child| self.status_of(child)).collect();
         let leaf = if config.children.is_empty() { self.leaf(config.guid) } else { None };
-        let given_up = leaf.is_some_and(|leaf| leaf.is_given_up());
+        let unknown = Health::new(VdevState::CantOpen, VdevAux::OpenFailed);
         let (state, aux) = match config.kind {
-            VdevType::Disk | VdevType::File if given_up => (VdevState::Faulted, VdevAux::ErrExceeded),
             VdevType::Hole | VdevType::Indirect => (VdevState::Healthy, VdevAux::None),
             VdevType::Missing => (VdevState::CantOpen, VdevAux::OpenFailed),
-            VdevType::Disk | VdevType::File => leaf_state(config, leaf.is_some_and(|l| l.device().is_some())),
-            VdevType::DraidSpare => leaf_state(config, true),
+            VdevType::Disk | VdevType::File | VdevType::DraidSpare => {
+                let Health { state, aux } = leaf.map_or(unknown, |leaf| leaf.health());
+                (state, aux)
+            }
             _ => parent_state(config, &children),
         };
         VdevStatus {
@@ -158,27 +204,6 @@ fn parent_state(config: &VdevConfig, children: &[VdevStatus]) -> (VdevState, Vde
         (VdevState::CantOpen, VdevAux::NoReplicas)
     } else if hurt {
         (VdevState::Degraded, VdevAux::None)
-    } else {
-        (VdevState::Healthy, VdevAux::None)
-    }
-}
-
-fn leaf_state(config: &VdevConfig, present: bool) -> (VdevState, VdevAux) {
-    let reason = match config.aux_state.as_deref() {
-        Some("external") => VdevAux::External,
-        Some(_) => VdevAux::ErrExceeded,
-        None => VdevAux::None,
-    };
-    if config.offline {
-        (VdevState::Offline, VdevAux::None)
-    } else if config.removed {
-        (VdevState::Removed, VdevAux::None)
-    } else if config.faulted {
-        (VdevState::Faulted, reason)
-    } else if !present {
-        (VdevState::CantOpen, VdevAux::OpenFailed)
-    } else if config.degraded {
-        (VdevState::Degraded, reason)
     } else {
         (VdevState::Healthy, VdevAux::None)
     }

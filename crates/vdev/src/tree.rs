@@ -53,16 +53,16 @@ impl Leaves<'_> {
     /// Opens a leaf that has a device.
     pub(crate) fn open(&mut self, config: &VdevConfig) -> Arc<Leaf> {
         let device = (self.found)(config.guid);
-        self.add(config, device)
+        self.add(config, device, false)
     }
 
     /// Opens a leaf that never has a device of its own.
     pub(crate) fn open_without_device(&mut self, config: &VdevConfig) -> Arc<Leaf> {
-        self.add(config, None)
+        self.add(config, None, true)
     }
 
-    fn add(&mut self, config: &VdevConfig, device: Option<Arc<dyn Device>>) -> Arc<Leaf> {
-        let leaf = Arc::new(Leaf::new(self.next, config, device));
+    fn add(&mut self, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Arc<Leaf> {
+        let leaf = Arc::new(Leaf::new(self.next, config, device, present));
         self.next += 1;
         self.opened.push(Arc::clone(&leaf));
         leaf
@@ -156,14 +156,14 @@ impl Shape {
 }
 
 /// Bytes of the metaslabs of a top-level vdev.
-fn metaslab_bytes(top: &VdevConfig) -> u64 {
+pub(crate) fn metaslab_bytes(top: &VdevConfig) -> u64 {
     let shift = u32::try_from(top.ms_shift).unwrap_or(u32::MAX);
     let count = if shift == 0 { None } else { top.asize.checked_shr(shift) };
     count.map_or(0, |count| count << shift)
 }
 
 /// Notes how much of the `bytes` of a vdev each leaf below has, at least (OpenZFS: `vdev_get_min_asize`). The depth is that of a configuration.
-fn leaf_shares(vdev: &VdevConfig, bytes: u64, shares: &mut HashMap<Guid, u64>) {
+pub(crate) fn leaf_shares(vdev: &VdevConfig, bytes: u64, shares: &mut HashMap<Guid, u64>) {
     if vdev.kind.is_leaf() {
         shares.insert(vdev.guid, bytes);
     }
@@ -175,7 +175,7 @@ fn leaf_shares(vdev: &VdevConfig, bytes: u64, shares: &mut HashMap<Guid, u64>) {
 }
 
 /// Bytes between the labels of a device of `size` bytes.
-const fn room_for_blocks(size: u64) -> u64 {
+pub(crate) const fn room_for_blocks(size: u64) -> u64 {
     (size - size % LABEL_SIZE).saturating_sub(VDEV_LABEL_START_SIZE + 2 * LABEL_SIZE)
 }
 

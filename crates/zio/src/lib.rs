@@ -47,6 +47,7 @@ mod physical;
 mod read;
 mod self_heal;
 mod stats;
+mod suspend;
 #[cfg(debug_assertions)]
 pub mod tamper;
 mod transform;
@@ -62,6 +63,7 @@ pub use keys::{KeyRing, KeySource};
 pub use read::{Caching, ReadGuard, Zio};
 pub use self_heal::Suspect;
 pub use stats::{ReadStats, Stats};
+pub use suspend::Suspend;
 pub use vdev::IoClass;
 pub use verify::{Scratch, VerifyReport};
 pub use write::{

@@ -12,6 +12,7 @@ use vdev::{AheadSource, IoClass, LiveTree, ReadCx, ReadMode, TreeRef, VdevTree};
 use crate::error::CopyFailures;
 use crate::physical::Source;
 use crate::self_heal::SelfHealQueue;
+use crate::suspend::Suspend;
 use crate::transform::Transform;
 use crate::write::WriteSide;
 use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
@@ -34,6 +35,7 @@ pub struct Zio {
     dynamic_gang: AtomicBool,
     stats: Stats,
     guard: OnceLock<Arc<dyn ReadGuard>>,
+    pub(crate) suspend: OnceLock<Arc<dyn Suspend>>,
     pub(crate) write: WriteSide,
     pub(crate) self_heal: SelfHealQueue,
 }
@@ -78,6 +80,7 @@ impl Zio {
             dynamic_gang: AtomicBool::new(false),
             stats: Stats::default(),
             guard: OnceLock::new(),
+            suspend: OnceLock::new(),
             write: WriteSide::default(),
             self_heal: SelfHealQueue::default(),
         }
@@ -338,11 +341,17 @@ impl Zio {
         cx: &ReadCx<'_>,
         buf: &mut [u8],
     ) -> Result<bool, Error> {
-        let read = |cx: &ReadCx<'_>| {
-            let source = self.source(cx);
-            source.read(bp, buf).map(|()| source.damaged.get())
-        };
-        self.guarded(bp, bm, cx, read, |damaged| !damaged)
+        let mut seen = None;
+        loop {
+            let read = |cx: &ReadCx<'_>| {
+                let source = self.source(cx);
+                source.read(bp, buf).map(|()| source.damaged.get())
+            };
+            match self.guarded(bp, bm, cx, read, |damaged| !damaged) {
+                Err(error) if self.reads_again(&error, cx, &mut seen) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Reads a block while another host may be writing the pool ([`ReadGuard`]). Wrong bytes are certain to be a device's

@@ -576,7 +576,7 @@ fn a_copy_that_is_mended_counts_if_it_was_written_and_tells_no_device_that_it_mi
         _ => device(v, s),
     });
     assert_eq!(heal(&stuck, 99), (0, 1, Vec::new()), "a side fails");
-    assert!(stuck.tree().has_failed_writes());
+    assert!(stuck.tree().has_new_errors());
 }
 
 #[derive(Debug, Clone)]

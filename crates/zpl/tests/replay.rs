@@ -74,7 +74,8 @@ impl Pools {
         };
         let found = vdev::import::scan_devices(self.images.images().into_iter().map(open).collect());
         let candidate = found.iter().find(|c| c.name == self.pool).unwrap();
-        let hooks = Hooks { used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() };
+        let used_by = Some(Arc::new(zpl::UsedByBonus) as _);
+        let hooks = Hooks { used_by, never_suspends: true, ..Hooks::default() };
         let options = ImportOptions { open: options, force: true, ..ImportOptions::default() };
         Spa::import(candidate, &options, hooks)
     }

@@ -6,7 +6,7 @@ use base::Guid;
 use control::Ioc;
 use nvlist::NvList;
 use ondisk::label::key;
-use site::{Imported, iostats};
+use site::{Imported, iostats, suspended};
 
 use super::vdevs::{Vdev, Vdevs};
 use crate::command::Call;
@@ -27,6 +27,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     let name = device.unwrap_or(&record.name);
     let doing = format!("cannot clear errors for {name}");
+    if let Some(suspended) = suspended::of(Guid(record.guid)) {
+        // the process that has it open does it; which device is meant can be told only while some can be read
+        let vdev = device.and_then(|wanted| find(record, wanted, &doing).ok());
+        let cleared = suspended::clear(Guid(record.guid), &suspended, vdev.map(|vdev| vdev.guid));
+        return cleared.map_err(|cause| failed(format!("{doing}: I/O error\n{cause}")));
+    }
     let vdev = device.map(|wanted| find(record, wanted, &doing)).transpose()?;
     let spa = writable::open(record, &doing)?;
     let mut input = NvList::new();
@@ -34,6 +40,8 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
         input.insert("guid", vdev.guid.0);
     }
     writable::ask(&spa, &doing, Ioc::Clear, &input)?;
+    // what is used again has missed something
+    writable::catch_up(&spa);
     writable::close(&spa, &doing)?;
     let below: Option<HashSet<Guid>> = vdev.map(|vdev| vdev.walk().iter().map(|vdev| vdev.guid).collect());
     iostats::clear(spa.guid(), |vdev| below.as_ref().is_none_or(|below| below.contains(&vdev)));

@@ -184,7 +184,10 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         ));
     }
     let shared = new.shared_spares();
-    let made = new.create_files().map_err(|e| cannot(of_device(&e)))?;
+    let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
+    let hooks = site::writing::hooks(here().front());
+    let mut laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
+    shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
     let ashift = props.iter().find(|(name, _)| name == "ashift").and_then(|(_, value)| value.number());

@@ -283,7 +283,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     if !options.read_only() {
         return import_writable(candidate, &pool, import, props, options);
     }
-    pool.watch_others(&site::writing::hooks().env).map_err(|e| cannot(e.to_string()))?;
+    pool.watch_others(&site::writing::hooks(here().front()).env).map_err(|e| cannot(e.to_string()))?;
     if lost {
         print!("{}", exclaim(candidate, &pool, options.dry_run));
     }

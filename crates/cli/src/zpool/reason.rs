@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ondisk::scan::{ScanFunc, ScanState};
 use pool::feature::{FEATURES, Feature};
 use pool::{Erratum, Pool};
+use site::suspended::Suspended;
 use vdev::{VdevAux, VdevState, VdevType};
 
 use super::activity::{Activity, REBUILD_COMPLETE};
@@ -36,6 +37,10 @@ pub(super) enum Reason {
     OlderState,
     OfflineDev,
     RemovedDev,
+    /// The pool is suspended: those who use it wait.
+    IoFailureWait,
+    /// The pool is suspended: those who use it get errors.
+    IoFailureContinue,
     Rebuilding,
     RebuildScrub,
     Errata(Erratum),
@@ -55,9 +60,24 @@ impl Reason {
             Reason::FailingDev => "ZFS-8000-9P",
             Reason::VersionNewer => "ZFS-8000-A5",
             Reason::HostidMismatch => "ZFS-8000-EY",
+            Reason::IoFailureWait => "ZFS-8000-HC",
+            Reason::IoFailureContinue => "ZFS-8000-JQ",
             Reason::Errata(_) => "ZFS-8000-ER",
             _ => return None,
         })
+    }
+
+    /// The reason of a pool that is suspended.
+    pub(super) fn of_suspended(pool: &Suspended) -> Reason {
+        if pool.waits { Reason::IoFailureWait } else { Reason::IoFailureContinue }
+    }
+
+    /// The word for the state of a pool that is in `state`.
+    pub(super) const fn state_name(self, state: VdevState) -> &'static str {
+        match self {
+            Reason::IoFailureWait | Reason::IoFailureContinue => "SUSPENDED",
+            _ => state.name(),
+        }
     }
 
     /// Returns whether `zpool status -x` skips the pool.
@@ -104,7 +124,11 @@ impl Reason {
             ),
             Reason::RemovedDev => (
                 "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
-                "Online or replace the device on a system with OpenZFS.\n",
+                "Online the device using zpool online' or replace the device with\n\t'zpool replace'.\n",
+            ),
+            Reason::IoFailureWait | Reason::IoFailureContinue => (
+                "One or more devices are faulted in response to IO failures.\n",
+                "Make sure the affected devices are connected, then run 'zpool clear'.\n",
             ),
             Reason::Resilvering | Reason::Rebuilding => (
                 "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.\n",
@@ -188,6 +212,7 @@ impl Reason {
             Reason::FaultedDevReplicated | Reason::FaultedDev => "One or more devices are faulted.\n".to_owned(),
             Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.\n".to_owned(),
             Reason::Errata(which) => format!("Errata #{} detected.\n", which as u64),
+            Reason::IoFailureWait | Reason::IoFailureContinue => String::new(),
             Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub | Reason::StaleDev | Reason::OlderState => {
                 String::new()
             }

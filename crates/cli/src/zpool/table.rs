@@ -1,8 +1,8 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list,
-    remove, scrub, set, status, sync, upgrade, wait,
+    add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list, online,
+    remove, scrub, set, status, sync, upgrade, version, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
@@ -130,14 +130,14 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tonline [--power][-e] <pool> <device> ...\n",
             options: "e",
             longs: &[],
-            run: None,
+            run: Some(online::online),
         },
         Command {
             name: "offline",
             usage: "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n",
             options: "ft",
             longs: &[],
-            run: None,
+            run: Some(online::offline),
         },
         Command {
             name: "clear",

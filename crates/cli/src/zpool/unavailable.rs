@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base::Guid;
 use nvlist::NvList;
 use pool::Pool;
 use site::{Imported, devices};
@@ -57,6 +58,10 @@ impl Unavailable {
             vdevs = seen.vdevs.unwrap_or(vdevs);
         }
         vdevs.root.state = VdevState::CantOpen;
+        if let Some(suspended) = site::suspended::of(Guid(record.guid)) {
+            vdevs.set_states(&suspended);
+            reason = Reason::of_suspended(&suspended);
+        }
         let prefix = format!("cannot open '{}': ", record.name);
         let why = why.strip_prefix(&prefix).unwrap_or(why).to_owned();
         Unavailable { name: record.name.clone(), guid: record.guid, vdevs, reason, why }
@@ -66,7 +71,7 @@ impl Unavailable {
     pub(super) fn cell(&self, column: &Column) -> Cell {
         let text = match &*column.name {
             "name" => self.name.clone(),
-            "health" => VdevState::CantOpen.name().to_owned(),
+            "health" => self.reason.state_name(VdevState::CantOpen).to_owned(),
             "guid" => self.guid.to_string(),
             _ => return Cell::none(),
         };
@@ -82,7 +87,7 @@ impl Unavailable {
     pub(super) fn describe(&self, as_int: bool) -> NvList {
         let mut item = NvList::new();
         item.insert("name", self.name.as_str());
-        item.insert("state", VdevState::CantOpen.name());
+        item.insert("state", self.reason.state_name(VdevState::CantOpen));
         item.insert("pool_guid", number_or_text(&self.guid.to_string(), as_int));
         item
     }

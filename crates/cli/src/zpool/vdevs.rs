@@ -8,7 +8,8 @@ use base::Guid;
 use nvlist::NvList;
 use ondisk::label::key;
 use pool::{AllocClass, Pool, VdevSpace};
-use vdev::{VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, VdevType};
+use site::suspended::Suspended;
+use vdev::{Health, VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, VdevType};
 
 use crate::error::{Failure, failed};
 use crate::here::here;
@@ -160,6 +161,13 @@ impl Vdev {
         self.children.iter_mut().for_each(|child| child.set_errors(errors));
     }
 
+    fn set_states(&mut self, states: &BTreeMap<u64, Health>) {
+        if let Some(health) = states.get(&self.guid.0) {
+            (self.state, self.aux, self.not_present) = (health.state, health.aux, false);
+        }
+        self.children.iter_mut().for_each(|child| child.set_states(states));
+    }
+
     /// The width needed by the names of this vdev and everything below it.
     pub(super) fn width(&self, pool: &str, flags: NameFlags, depth: usize) -> usize {
         let own = self.name(pool, flags).len() + depth;
@@ -265,6 +273,11 @@ impl Vdevs {
         aside.chain([&mut self.root]).for_each(|vdev| vdev.set_errors(errors));
     }
 
+    /// Sets the states of vdevs as the process has them in which the pool is suspended.
+    pub(super) fn set_states(&mut self, suspended: &Suspended) {
+        self.root.set_states(&suspended.vdevs);
+    }
+
     /// The vdev that an operand names, by guid, path or name; and whether it is a spare or a cache.
     pub(super) fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
         let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
@@ -305,7 +318,7 @@ fn set_class(vdev: &mut Vdev, class: Class) {
 }
 
 fn make(config: &VdevConfig, status: &VdevStatus, tree: &VdevTree, devices: &HashMap<Guid, String>) -> Vdev {
-    let device = tree.leaf(config.guid).and_then(|leaf| leaf.device().cloned());
+    let device = tree.leaf(config.guid).and_then(|leaf| leaf.device());
     let children = config.children.iter().zip(&status.children).map(|(c, s)| make(c, s, tree, devices)).collect();
     let text = |name: &str| config.raw.get_str(name).map(str::to_owned);
     let gone = config.kind.is_leaf() && device.is_none() && status.state == VdevState::CantOpen;

@@ -64,7 +64,8 @@ fn open(pool: &str, plug: &Arc<Plug>, paths: &[&str]) -> Result<Arc<Spa>> {
     };
     let devices = found.devices.iter().map(behind).collect::<Result<Vec<_>>>()?;
     let again = scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
-    let hooks = Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() };
+    // the power does not come back
+    let hooks = Hooks { used_by: Some(Arc::new(UsedByBonus)), never_suspends: true, ..Hooks::default() };
     Ok(Spa::import(&again.ok_or("the pool is gone")?, &ImportOptions::default(), hooks)?)
 }
 

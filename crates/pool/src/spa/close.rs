@@ -23,6 +23,10 @@ impl Spa {
         self.stop_background();
         self.end_logs();
         let synced = self.sync().and_then(|()| self.sync_afterthoughts());
+        if synced.is_err() {
+            // a txg that waits for its devices is not committed any more
+            self.abandon();
+        }
         self.txgs.stop();
         if let Some(thread) = self.thread.lock().take() {
             // the thread has no other result: an error of the sync is in `synced`
@@ -71,6 +75,7 @@ impl Drop for Spa {
     fn drop(&mut self) {
         self.background.stop_soon();
         self.txgs.stop();
+        self.suspension.give_up();
         self.multihost.stop();
         // breaks the cycle: the writer leads to the tables and the allocator, which hold object sets that lead to the writer
         self.zio.close_write();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Txg, tunable};
+use base::{Guid, Txg, tunable};
 use dmu::Tx;
 use nvlist::NvList;
 use ondisk::Uberblock;
@@ -67,17 +67,16 @@ impl Spa {
         }
     }
 
-    /// Clears the faulted state of a device, or of all (OpenZFS: `vdev_clear`). The device is tried again at the next import.
-    ///
-    /// # Errors
-    /// When the pool is suspended.
-    pub fn clear(self: &Arc<Self>, device: Option<u64>) -> Result<(), Error> {
+    /// Takes what was recorded of a device, or of all, from the configuration (OpenZFS: `vdev_clear`); states that are still so are recorded anew.
+    pub(crate) fn record_cleared(self: &Arc<Self>, device: Option<Guid>) -> Result<(), Error> {
         self.sync_task(move |cx| {
             cx.spa.edit_config(|nv| {
                 if let Some(tree) = nv.get_nvlist_mut(key::VDEV_TREE) {
-                    forgive(tree, device);
+                    forgive(tree, device.map(|device| device.0));
                 }
             });
+            cx.spa.forget_health();
+            cx.spa.record_health();
             Ok(())
         })
     }
@@ -105,13 +104,16 @@ impl Spa {
 
     /// Makes `uberblock` the state of the pool on its devices.
     pub(crate) fn commit_uberblock(&self, uberblock: &Uberblock) -> Result<(), Error> {
-        let config = self.config.lock().labels.take();
+        // kept until it is written: this may have to be tried again
+        let config = self.config.lock().labels.clone();
         let none = NvList::new();
         let label = config.as_ref().map(|pool| {
             let vdev_tree = pool.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
             PoolLabel { pool, vdev_tree, tops: &[] }
         });
-        Ok(vdev::label::commit(&self.tree(), label.as_ref(), uberblock)?)
+        vdev::label::commit(&self.tree(), label.as_ref(), uberblock)?;
+        self.config.lock().labels = None;
+        Ok(())
     }
 }
 
@@ -119,7 +121,7 @@ impl Spa {
 fn forgive(vdev: &mut NvList, device: Option<u64>) {
     let device = device.filter(|device| Some(*device) != vdev.get_u64(key::GUID));
     if device.is_none() {
-        for state in [key::FAULTED, key::DEGRADED, key::AUX_STATE] {
+        for state in [key::FAULTED, key::DEGRADED, key::REMOVED, key::AUX_STATE] {
             vdev.remove_all(state);
         }
     }

@@ -1,5 +1,4 @@
-//! The dirty time logs of leaves: the txgs that a device missed, so that it can be resilvered later (OpenZFS: `vdev_dtl_sync`). And the
-//! judgement of leaves that fail (OpenZFS: `vdev_fault`, `vdev_degrade`).
+//! The dirty time logs of leaves: the txgs that a device missed, so that it can be resilvered later (OpenZFS: `vdev_dtl_sync`).
 
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use ondisk::ObjectType;
 use ondisk::label::key;
 use ondisk::spacemap::{Action, HISTOGRAM_BUCKETS, SPACE_MAP_HEADER_SIZE, SpaceMapHeader};
 use space::{Encoder, MapGeometry};
-use vdev::Verdict;
 
 use crate::Error;
 use crate::spa::Spa;
@@ -21,9 +19,6 @@ const DTL_BLOCK: u64 = 4 << 10;
 
 /// The feature that counts space maps with histograms.
 const HISTOGRAMS: &str = "spacemap_histogram";
-
-/// The reason in a leaf's configuration why it is faulted or degraded.
-const ERR_EXCEEDED: &str = "err_exceeded";
 
 /// The end of a txg may find that a leaf failed, and so may the end of the txg that records it: at most this many are synced for it.
 const AFTERTHOUGHTS_MAX: usize = 4;
@@ -61,25 +56,10 @@ impl Spa {
         write_map(tx, &object, missed)
     }
 
-    /// Judges leaves whose writes have failed, and records verdicts in the configuration from the open txg on.
-    pub(crate) fn judge_leaves(&self) {
-        for (leaf, verdict) in self.tree().judge() {
-            let state = if verdict == Verdict::Faulted { key::FAULTED } else { key::DEGRADED };
-            let mut known = false;
-            self.look_at_vdev(leaf.0, &mut |vdev| known = vdev.get_u64(state) == Some(1));
-            if !known {
-                self.edit_vdev(leaf.0, &mut |vdev| {
-                    vdev.insert(state, 1u64);
-                    vdev.insert(key::AUX_STATE, ERR_EXCEEDED);
-                });
-            }
-        }
-    }
-
     /// Syncs another txg for failures that the end of the last one found, too late to be recorded in it.
     pub(crate) fn sync_afterthoughts(self: &Arc<Self>) -> Result<(), Error> {
         for _ in 0..AFTERTHOUGHTS_MAX {
-            if !self.tree().has_dirty_dtls() && !self.tree().has_failed_writes() {
+            if !self.has_afterthoughts() {
                 break;
             }
             self.txgs.note_work();

@@ -13,8 +13,8 @@
 //! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in the MOS.
 //!   It converges because a block born in this txg is rewritten in place from pass 2 on, and nothing is compressed from pass 8 on.
 //! * **Reads heal.** A copy that a read found damaged is rewritten at the beginning of a txg, if the last synced state still has the block.
-//! * **Long work runs in the background.** A [`zthr`] works in slices, each within a txg, while users' operations go on.
-//! * **An error in a sync suspends the pool.** The state on disk stays the last synced txg; every waiting caller gets the error.
+//! * **Devices that are gone suspend the pool.** The sync waits for them where it is ([`FailMode`], `suspend`). Any other error in a sync ends
+//!   it: the state on disk stays the last synced txg, and every waiting caller gets the error.
 //!
 //! # The layer above
 //! The engine knows of the datasets only what it calls through [`Datasets`](datasets::Datasets): to make the first ones, to claim their logs at an
@@ -41,6 +41,7 @@ pub(crate) mod config;
 pub(crate) mod create;
 pub(crate) mod datasets;
 pub mod ddt;
+mod devices;
 mod dtl;
 pub(crate) mod errlog;
 pub mod events;
@@ -61,6 +62,7 @@ mod props;
 mod readers;
 mod remove_vdev;
 mod scan;
+mod suspend;
 mod sync;
 mod task;
 mod txg;
@@ -90,6 +92,7 @@ use crate::spa::mos::Mos;
 pub use background::Activity;
 pub use bpobj::{Bpobj, Space};
 pub use create::{CreateOptions, Populate};
+pub use devices::OpenDevice;
 pub use errlog::ErrorEntry;
 pub use feature::FeatureState;
 pub use history::HistoryRecord;
@@ -105,7 +108,8 @@ pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub(crate) use props::write::check_prop_room;
 pub use readers::{HeldElsewhere, Readers};
-pub use scan::{Nearest, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
+pub use scan::{Nearest, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
+pub use suspend::{FailMode, SuspendWatch, SuspendedPool};
 pub use task::TaskCx;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 pub(crate) use txg::{Limits, Reservation};
@@ -124,13 +128,34 @@ pub struct Hooks {
     pub held_elsewhere: Option<Arc<dyn HeldElsewhere>>,
     /// The readers in other processes, which read the pool from its devices.
     pub readers: Option<Arc<dyn Readers>>,
+    /// Opens a device that was gone again, by its path.
+    pub open_device: Arc<OpenDevice>,
+    /// True if devices that go do not come back: a pool that cannot be written fails for good, instead of being suspended.
+    pub never_suspends: bool,
+    /// Is told when a pool is suspended, and may ask for it to be cleared.
+    pub suspend_watch: Option<Arc<dyn SuspendWatch>>,
+    /// Ends the process, with a message: a pool failed whose `failmode` is `panic`.
+    pub panic: Arc<dyn Fn(&str) + Send + Sync>,
     /// Called with the pool's guid when a txg is on disk.
     pub synced: Option<Arc<dyn Fn(Guid, Txg) + Send + Sync>>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Hooks { env: Env::system(), used_by: None, held_elsewhere: None, readers: None, synced: None }
+        Hooks {
+            env: Env::system(),
+            used_by: None,
+            held_elsewhere: None,
+            readers: None,
+            open_device: Arc::new(devices::open_named),
+            never_suspends: false,
+            suspend_watch: None,
+            panic: Arc::new(|message| {
+                eprintln!("panic: {message}");
+                std::process::abort();
+            }),
+            synced: None,
+        }
     }
 }
 
@@ -185,6 +210,8 @@ pub struct Spa {
     /// True if headers of gang blocks may be large from the next txgs on.
     large_gang_headers: AtomicBool,
     multihost: Arc<multihost::Multihost>,
+    recorded: devices::Recorded,
+    pub(crate) suspension: suspend::Suspension,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -244,6 +271,8 @@ impl Spa {
             pass: Default::default(),
             task_fault: AtomicU64::new(u64::MAX),
             large_gang_headers: Default::default(),
+            recorded: Default::default(),
+            suspension: Default::default(),
             thread: Mutex::new(None),
         }))
     }

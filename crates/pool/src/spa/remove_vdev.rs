@@ -110,7 +110,7 @@ impl Spa {
             if let Some(device) = before.leaf(leaf.guid).and_then(|leaf| leaf.device()) {
                 // it is no longer part of the pool; a label that cannot be written does not matter
                 let label = vdev::label::initial_config(&new, &old, leaf.guid, Txg(0));
-                let _unwritten = vdev::label::init(&**device, &label);
+                let _unwritten = vdev::label::init(&*device, &label);
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ use crate::spa::mos::Mos;
 use crate::spa::mos::edit;
 use crate::spa::task::TaskCx;
 use crate::spa::txg::Quiesced;
-use crate::spa::{Spa, Txgs};
+use crate::spa::{Spa, Txgs, suspend};
 
 /// A sync that has not converged after this many passes never will: a bug.
 const PASSES_MAX: u64 = 64;
@@ -60,19 +60,27 @@ impl BlockOwner for MosBlocks<'_> {
 impl Spa {
     /// Starts the sync thread.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), Error> {
+        self.record_health();
+        self.zio.set_suspend(Arc::new(suspend::OfPool(self.this.clone())));
         let spa = Arc::downgrade(self);
         let txgs = self.txgs.clone();
         let inline = self.env().is_seeded();
         let work = move || {
             // waiting callers are woken however the thread ends
             let _end = End(txgs.clone());
-            while let Some(next) = txgs.next() {
+            let idle = || {
+                if let Some(spa) = spa.upgrade() {
+                    spa.look_while_idle();
+                }
+            };
+            while let Some(next) = txgs.next(&idle) {
                 let Some(spa) = spa.upgrade() else { return };
                 // a suspended pool writes nothing more
                 if txgs.failed().is_some() {
                     return;
                 }
-                let synced = if inline { base::tasks::inline(|| spa.sync_txg(next)) } else { spa.sync_txg(next) };
+                let sync = || base::tasks::syncing(|| spa.sync_txg(next));
+                let synced = if inline { base::tasks::inline(sync) } else { sync() };
                 // a caller woken by the end may reopen the devices at once
                 drop(spa);
                 if let Err(error) = synced {
@@ -91,7 +99,8 @@ impl Spa {
         let mut record = next.record;
         let tx = Tx::syncing(next.txg);
         self.heal_suspects();
-        self.judge_leaves();
+        self.look_after_devices();
+        self.tree().judge();
         let (changed, first_pass_ns) = self.sync_passes(&tx)?;
         record.first_pass_ns = first_pass_ns;
         record.passes = self.pass.swap(0, Ordering::Relaxed) as u32;
@@ -130,6 +139,7 @@ impl Spa {
                 self.run_tasks(&mos, tx, true)?;
                 self.share(&mos, tx)?;
             }
+            self.record_health();
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
             self.sync_dirty(&mos, tx)?;
@@ -160,7 +170,7 @@ impl Spa {
                 first = started.elapsed().as_nanos() as u64;
             }
             // DTL entries for writes missed in this very txg are written in it
-            let told = !self.tree().has_dirty_dtls();
+            let told = !self.tree().has_dirty_dtls() && !self.is_health_unrecorded();
             if told && !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty() {
                 return Ok((true, first));
             }
@@ -256,7 +266,7 @@ impl Spa {
         if let Some(failed) = self.txgs.failed() {
             return Err(Error::Suspended(failed));
         }
-        self.commit_uberblock(&uberblock)?;
+        self.commit_patiently(&uberblock)?;
         self.multihost.synced(&uberblock);
         if let Some(note) = &self.hooks.synced {
             note(self.guid, uberblock.txg);

@@ -181,10 +181,18 @@ struct State {
     /// True while the sync thread works on a txg, and so has a handle on the pool.
     syncing: bool,
     failed: Option<Arc<Error>>,
+    /// The pool waits for its devices: why, and whether all others wait as well.
+    suspended: Option<(Arc<Error>, bool)>,
     history: std::collections::VecDeque<TxgRecord>,
 }
 
 impl State {
+    /// Returns the error that callers get now; those that wait for a suspended pool get none.
+    fn refusal(&self) -> Option<Error> {
+        let suspended = || self.suspended.as_ref().filter(|(_, waits)| !waits).map(|(cause, _)| cause);
+        self.failed.as_ref().or_else(suspended).map(|cause| Error::Suspended(cause.clone()))
+    }
+
     fn dirty_total(&self) -> u64 {
         self.dirty.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
@@ -257,6 +265,7 @@ impl Txgs {
                 waiting: 0,
                 syncing: false,
                 failed: None,
+                suspended: None,
                 history: std::collections::VecDeque::new(),
             }),
             work_to_do: Condvar::new(),
@@ -322,10 +331,10 @@ impl Txgs {
         let mut state = self.state.lock();
         let (mut waited, mut pressed) = (false, false);
         loop {
-            let full = DIRTY.load(Ordering::Relaxed) >= max;
-            // no object is changed in two txgs at a time
-            let taken = state.is_in(Txg(state.open.0 - 1), &reservation.objects);
-            if state.failed.is_some() || !(full || taken) {
+            let full = state.dirty_total() >= max;
+            // no object may be changed in two txgs at a time by transactions that do not know of each other
+            let quiescing = state.holds[slot(Txg(state.open.0 - 1))] > 0;
+            if state.refusal().is_some() || !(full || quiescing || state.suspended.is_some()) {
                 break;
             }
             if full && !std::mem::replace(&mut pressed, true) {
@@ -340,8 +349,8 @@ impl Txgs {
             state.waiting -= 1;
             pressed = false;
         }
-        if let Some(failed) = &state.failed {
-            return Err(Error::Suspended(failed.clone()));
+        if let Some(refusal) = state.refusal() {
+            return Err(refusal);
         }
         let pending: u64 = state.reserved.iter().sum();
         if !fits(pending.saturating_add(reservation.bytes)) {
@@ -408,8 +417,8 @@ impl Txgs {
     /// changes no object.
     pub(crate) fn assign_now(self: &Arc<Self>) -> Result<Tx, Error> {
         let mut state = self.state.lock();
-        if let Some(failed) = &state.failed {
-            return Err(Error::Suspended(failed.clone()));
+        if let Some(refusal) = state.refusal() {
+            return Err(refusal);
         }
         let open = state.open;
         state.holds[slot(open)] += 1;
@@ -446,13 +455,25 @@ impl Txgs {
     /// # Errors
     /// When the pool is suspended: the error that stopped it.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), Error> {
+        self.wait(txg, false)
+    }
+
+    /// As [`Txgs::wait_synced`], but does not wait for a suspended pool.
+    pub(crate) fn wait_synced_or_suspended(&self, txg: Txg) -> Result<(), Error> {
+        self.wait(txg, true)
+    }
+
+    fn wait(&self, txg: Txg, or_suspended: bool) -> Result<(), Error> {
         let mut state = self.state.lock();
         loop {
             if state.synced >= txg {
                 return Ok(());
             }
-            if let Some(failed) = &state.failed {
-                return Err(Error::Suspended(failed.clone()));
+            if let Some(refusal) = state.refusal() {
+                return Err(refusal);
+            }
+            if let Some((cause, _)) = state.suspended.as_ref().filter(|_| or_suspended) {
+                return Err(Error::Suspended(cause.clone()));
             }
             self.want(&mut state, txg);
             self.on_disk.wait(&mut state);
@@ -467,8 +488,8 @@ impl Txgs {
         }
     }
 
-    /// Waits for the next txg to write, closes and quiesces it. `None`: the pool is being closed.
-    pub(crate) fn next(&self) -> Option<Quiesced> {
+    /// Waits for the next txg to write, closes and quiesces it. `None`: the pool is being closed. `idle` is called every few seconds meanwhile.
+    pub(crate) fn next(&self, idle: &dyn Fn()) -> Option<Quiesced> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.syncing) {
             self.on_disk.notify_all();
@@ -488,7 +509,12 @@ impl Txgs {
             }
             let left = timeout.saturating_sub(state.open_since.elapsed()).max(Duration::from_millis(10));
             let wait = if some { left } else { timeout };
-            self.work_to_do.wait_for(&mut state, wait);
+            if self.work_to_do.wait_for(&mut state, wait).timed_out() && !some {
+                state.syncing = true;
+                parking_lot::MutexGuard::unlocked(&mut state, idle);
+                state.syncing = false;
+                self.on_disk.notify_all();
+            }
         }
         let txg = state.open;
         let open_ns = state.open_since.elapsed().as_nanos() as u64;
@@ -546,6 +572,17 @@ impl Txgs {
         self.wake_all();
         drop(state);
         wake_writers();
+    }
+
+    /// Lets callers wait, or refuses them, until the pool [goes on](Txgs::resume).
+    pub(crate) fn suspend(&self, cause: &Arc<Error>, waits: bool) {
+        self.state.lock().suspended = Some((cause.clone(), waits));
+        self.wake_all();
+    }
+
+    pub(crate) fn resume(&self) {
+        self.state.lock().suspended = None;
+        self.wake_all();
     }
 
     fn wake_all(&self) {

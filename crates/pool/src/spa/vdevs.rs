@@ -39,6 +39,9 @@ pub enum VdevRefusal {
     /// No vdev, spare or cache of this guid (ENOENT).
     #[error("no such device in pool")]
     NoDevice,
+    /// The device alone has something (EBUSY).
+    #[error("no valid replicas")]
+    NoReplicas,
     /// A spare that has taken the place of a device (EBUSY).
     #[error("Pool busy; removal may already be in progress")]
     Busy,
@@ -80,7 +83,7 @@ impl VdevRefusal {
     pub fn errno(self) -> Errno {
         match self {
             VdevRefusal::NoDevice => Errno::ENOENT,
-            VdevRefusal::Busy | VdevRefusal::LogBusy => Errno::EBUSY,
+            VdevRefusal::Busy | VdevRefusal::LogBusy | VdevRefusal::NoReplicas => Errno::EBUSY,
             VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => Errno::EINVAL,
             VdevRefusal::NoSpace => Errno::ENOSPC,
             VdevRefusal::NotSupported | VdevRefusal::DistributedSpare | VdevRefusal::NotSettable => Errno::ENOTSUP,

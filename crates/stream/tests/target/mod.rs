@@ -36,7 +36,9 @@ pub(crate) struct Target {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
+    let used_by = Some(Arc::new(zpl::UsedByBonus) as _);
+    // a device that a test lets fail does not come back
+    Hooks { env: Env::system(), used_by, never_suspends: true, ..Hooks::default() }
 }
 
 impl Target {

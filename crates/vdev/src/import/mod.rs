@@ -8,7 +8,7 @@
 
 mod assemble;
 mod lock;
-mod probe;
+pub(crate) mod probe;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -47,7 +47,7 @@ pub(super) fn all(paths: &[PathBuf]) -> Vec<FoundDevice> {
 ///
 /// Labels that name different leaves are remains of other pools: most labels win, then the first. Among labels of one leaf the
 /// newest wins: an update may have been cut short between them.
-pub(super) fn device(path: PathBuf, device: Arc<dyn Device>) -> Option<FoundDevice> {
+pub(crate) fn device(path: PathBuf, device: Arc<dyn Device>) -> Option<FoundDevice> {
     let labels: Vec<Label> = (0..layout::LABELS)
         .filter(|index| has_trailer(&*device, *index))
         .filter_map(|index| read_label(&*device, index).ok())

@@ -323,7 +323,8 @@ pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -
 /// Flushes what the txg wrote. A leaf that fails missed the txg, and so did one that failed for whoever else flushed it since the last. Gives
 /// each leaf with the flushes that have failed up to now.
 fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
-    let leaves: Vec<&Leaf> = tree.leaves().iter().map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
+    // also those that have been lost since the txg wrote to them
+    let leaves: Vec<&Leaf> = tree.leaves().iter().map(|leaf| &**leaf).collect();
     let flushed = tasks::map(leaves, |leaf| (leaf, leaf.flush(), leaf.failed_flushes()));
     let mut failed = None;
     for (leaf, _, failures) in &flushed {
@@ -413,7 +414,7 @@ fn write_uberblock(device: &dyn Device, ashift: u64, ub: &Uberblock) -> Copies {
 pub fn write_heartbeat(leaf: &Leaf, ashift: u64, ub: &Uberblock, index: usize) -> Result<(), Error> {
     let device = leaf.device().ok_or(Error::NoDevice { leaf: leaf.guid() })?;
     let within = ((layout::uberblock_count(ashift) - MMP_SLOTS) as u64) << layout::uberblock_shift(ashift);
-    let offset = place(&**device, index)? + layout::RING_OFFSET + within;
+    let offset = place(&*device, index)? + layout::RING_OFFSET + within;
     leaf.write_through(offset, &encode_uberblock(ub, ashift, offset))
 }
 
@@ -427,9 +428,7 @@ pub fn probe(leaf: &Leaf) -> bool {
         write(&device, offset, &area)
     };
     // the first label stays whole, whatever happens
-    let any = (1..layout::LABELS).any(|index| rewritten(index).is_ok());
-    leaf.wrote();
-    any
+    (1..layout::LABELS).any(|index| rewritten(index).is_ok())
 }
 
 /// Whether a leaf took a copy of what it was given, and has it on stable storage.
@@ -437,7 +436,6 @@ fn settled(leaf: &Leaf, write: impl FnOnce(&dyn Device) -> Copies) -> bool {
     let Some(device) = leaf.queued() else { return false };
     let before = leaf.failed_flushes();
     let copies = write(&device);
-    leaf.wrote();
     let flushed = leaf.flush().is_ok() && leaf.failed_flushes() == before;
     let failed = copies.iter().filter(|copy| copy.is_err()).count();
     leaf.errors.write.add(failed as u64 + u64::from(!flushed));

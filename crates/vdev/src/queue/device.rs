@@ -3,25 +3,25 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use super::{Direction, IoClass, Queue, Request};
-use crate::Error;
+use super::{Direction, IoClass, Request};
 use crate::device::{Device, DeviceKind};
+use crate::{Error, Leaf};
 
-/// A device whose reads and writes are sync requests of its queue.
+/// The device of a leaf; its reads and writes are sync requests of the queue.
 #[derive(Debug)]
 pub struct Queued<'a> {
-    device: &'a dyn Device,
-    queue: &'a Queue,
+    device: Arc<dyn Device>,
+    leaf: &'a Leaf,
 }
 
 impl<'a> Queued<'a> {
-    pub(crate) fn new(device: &'a dyn Device, queue: &'a Queue) -> Queued<'a> {
-        Queued { device, queue }
+    pub(crate) fn new(device: Arc<dyn Device>, leaf: &'a Leaf) -> Queued<'a> {
+        Queued { device, leaf }
     }
 
-    fn write(&self, offset: u64, len: usize, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn write(&self, offset: u64, len: usize, call: impl FnOnce(&dyn Device) -> io::Result<()>) -> io::Result<()> {
         let (class, direction) = (IoClass::SyncWrite, Direction::Write);
-        self.queue.run(Request { class, direction, offset, len: len as u64, aggregated: false }, call)
+        self.leaf.run(&self.device, Request { class, direction, offset, len: len as u64, aggregated: false }, call)
     }
 }
 
@@ -33,16 +33,16 @@ impl Device for Queued<'_> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let (class, direction, len) = (IoClass::SyncRead, Direction::Read, buf.len() as u64);
         let request = Request { class, direction, offset, len, aggregated: false };
-        self.queue.run(request, || self.device.read_at(offset, buf))
+        self.leaf.run(&self.device, request, |device| device.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write(offset, data.len(), || self.device.write_at(offset, data))
+        self.write(offset, data.len(), |device| device.write_at(offset, data))
     }
 
     fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
         let len = data.iter().map(|piece| piece.len()).sum();
-        self.write(offset, len, || self.device.write_vectored_at(offset, data))
+        self.write(offset, len, |device| device.write_vectored_at(offset, data))
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -50,7 +50,7 @@ impl Device for Queued<'_> {
     }
 
     fn write_through_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write(offset, data.len(), || self.device.write_through_at(offset, data))
+        self.write(offset, data.len(), |device| device.write_through_at(offset, data))
     }
 
     fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -60,7 +60,7 @@ impl Device for Queued<'_> {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let (class, direction) = (IoClass::Trim, Direction::Write);
         let request = Request { class, direction, offset, len, aggregated: false };
-        self.queue.run(request, || self.device.discard(offset, len))
+        self.leaf.run(&self.device, request, |device| device.discard(offset, len))
     }
 
     fn refresh_size(&self) -> io::Result<u64> {

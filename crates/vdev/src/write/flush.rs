@@ -49,8 +49,7 @@ impl VdevTree {
     /// # Errors
     /// [`Error::Flush`] for the first leaf that fails. As in OpenZFS, a caller may go on: the leaf's next writes will tell.
     pub fn flush(&self) -> Result<(), Error> {
-        let writable: Vec<&Leaf> = self.leaves().iter().map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
-        tasks::map(writable, Leaf::flush).into_iter().collect()
+        tasks::map(self.leaves().iter().map(|leaf| &**leaf).collect(), Leaf::flush).into_iter().collect()
     }
 
     /// Brings what was `written` since `before` to stable storage. Leaves that fail, or failed meanwhile for somebody else, have missed its txgs;
@@ -62,7 +61,8 @@ impl VdevTree {
         let is_touched = |top: &&TopVdev| top.is_concrete() && (written.all || written.tops.contains(&top.id()));
         let tops: Vec<&TopVdev> = self.tops().iter().filter(is_touched).collect();
         let leaves = tops.iter().flat_map(|top| top.config().leaves()).filter_map(|config| self.leaf(config.guid));
-        let leaves: Vec<&Leaf> = leaves.map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
+        // also those that have been lost since: what they took may not be there
+        let leaves: Vec<&Leaf> = leaves.map(|leaf| &**leaf).collect();
         let mut failed = None;
         for (leaf, flushed) in tasks::map(leaves, |leaf| (leaf, leaf.flush())) {
             let known = before.0.get(leaf.index()).copied().unwrap_or(0);
@@ -79,6 +79,19 @@ impl VdevTree {
         }
     }
 
+    /// Forgets what this machine keeps of the devices in memory, so that reads tell what is on them.
+    pub fn forget(&self) {
+        for device in self.leaves().iter().filter_map(|leaf| leaf.device()) {
+            // a device that cannot forget keeps nothing
+            let _kept = device.forget(0, device.size());
+        }
+    }
+
+    /// Notes that nothing was lost by the flushes that have failed so far.
+    pub fn settle_flushes(&self) {
+        self.leaves().iter().for_each(|leaf| leaf.settle_flushes(leaf.failed_flushes()));
+    }
+
     /// Whether everything that was written to a top-level vdev in these txgs is there without the leaves that missed a part of one. Which part
     /// each missed is not known here, so that two that missed some of one txg count as if it were the same.
     #[must_use]
@@ -87,14 +100,23 @@ impl VdevTree {
     }
 
     fn survives(&self, vdev: &VdevConfig, birth: Txg) -> bool {
-        let gone = vdev.children.iter().filter(|child| !self.survives(child, birth)).count() as u64;
+        self.is_enough(vdev, &|leaf| leaf.is_writable() && !leaf.misses(birth))
+    }
+
+    /// Whether enough devices of a top-level vdev are there to read what lies on it. One without devices of its own counts as there.
+    #[must_use]
+    pub fn reaches(&self, top: &TopVdev) -> bool {
+        !top.is_concrete() || self.is_enough(top.config(), &Leaf::is_usable)
+    }
+
+    /// Whether a vdev has enough `good` leaves for all its blocks.
+    fn is_enough(&self, vdev: &VdevConfig, good: &dyn Fn(&Leaf) -> bool) -> bool {
+        let gone = vdev.children.iter().filter(|child| !self.is_enough(child, good)).count() as u64;
         match vdev.kind {
             VdevType::Raidz | VdevType::Draid => gone <= vdev.nparity,
             // it lies on the others, and one of them has failed
             VdevType::DraidSpare => false,
-            _ if vdev.children.is_empty() => {
-                self.leaf(vdev.guid).is_some_and(|leaf| leaf.is_writable() && !leaf.misses(birth))
-            }
+            _ if vdev.children.is_empty() => self.leaf(vdev.guid).is_some_and(|leaf| good(leaf)),
             _ => gone < vdev.children.len() as u64,
         }
     }

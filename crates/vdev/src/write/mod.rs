@@ -16,6 +16,7 @@
 //!
 //! OpenZFS: `zio_vdev_io_start`, `vdev_queue_aggregate`, `vdev_mirror_io_start`, `vdev_raidz_io_start_write`.
 
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use base::{Guid, Txg, tasks};
@@ -177,6 +178,7 @@ impl VdevTree {
         }
         // only where a leaf failed, its blocks are planned once more, without it
         failed.sort_unstable();
+        let suspects: BTreeSet<u32> = failed.iter().map(|(_, leaf, _)| *leaf).collect();
         for of_block in failed.chunk_by(|a, b| a.0 == b.0) {
             let Some(number) = of_block.first().map(|f| f.0) else { continue };
             let Some(block) = blocks.get(number as usize) else { continue };
@@ -188,6 +190,7 @@ impl VdevTree {
             }
             first_error = first_error.or(planner.plan.errors.into_iter().next());
         }
+        suspects.iter().filter_map(|leaf| self.leaf_at(*leaf as usize)).for_each(|leaf| self.judge_leaf(leaf));
         match first_error {
             Some(error) => Err(error),
             None => Ok(report),

@@ -93,7 +93,7 @@ impl Zio {
         if chunk.writes.is_empty() {
             return Ok(());
         }
-        let done = self.write_chunk(cx.txg, chunk);
+        let done = self.write_chunk(cx, chunk);
         if done.is_err() {
             self.drop_held(cx, HeldWrites { chunk: Chunk::default(), undo });
         }
@@ -118,10 +118,10 @@ impl Zio {
     }
 
     fn pump(&self, batch: &Batch<'_>, placer: &mut Placer<'_>, reqs: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
-        let txg = batch.cx.txg;
+        let cx = &batch.cx;
         if reqs.iter().map(|req| bytes_of(&req.payload)).sum::<usize>() <= CHUNK {
             let pointers = advance(batch, placer, reqs)?;
-            self.write_chunk(txg, mem::take(&mut placer.chunk))?;
+            self.write_chunk(cx, mem::take(&mut placer.chunk))?;
             return Ok(pointers);
         }
         let mut pointers = Vec::with_capacity(reqs.len());
@@ -132,15 +132,15 @@ impl Zio {
         // a thread of the pool that prepares must not wait for a writer, which needs these threads
         let is_worker = rayon::current_thread_index().is_some();
         if last || is_worker || tasks::width() == 1 {
-            self.write_chunk(txg, mem::take(&mut placer.chunk))?;
+            self.write_chunk(cx, mem::take(&mut placer.chunk))?;
             for chunk in chunks {
                 pointers.extend(advance(batch, placer, chunk)?);
-                self.write_chunk(txg, mem::take(&mut placer.chunk))?;
+                self.write_chunk(cx, mem::take(&mut placer.chunk))?;
             }
             return Ok(pointers);
         }
         thread::scope(|scope| {
-            let mut writers = Writers::new(scope, |chunk| self.write_chunk(txg, chunk));
+            let mut writers = Writers::new(scope, |chunk| self.write_chunk(cx, chunk));
             let feed = || {
                 let mut going = writers.give(mem::take(&mut placer.chunk));
                 for chunk in chunks {
@@ -158,8 +158,8 @@ impl Zio {
         Ok(pointers)
     }
 
-    /// Writes a chunk to the devices, then inserts its data in the cache.
-    fn write_chunk(&self, txg: Txg, chunk: Chunk) -> Result<(), Error> {
+    /// Writes a chunk to the devices, then inserts its data in the cache. Waits where too few devices are there, if the pool wants that.
+    fn write_chunk(&self, cx: &WriteCx, chunk: Chunk) -> Result<(), Error> {
         let bytes = |from: From| match from {
             From::Block(n, at, len) => chunk.blocks.get(n).and_then(|block| block.stored.get(at..at.checked_add(len)?)),
             From::Header(n) => chunk.headers.get(n).map(Vec::as_slice),
@@ -169,8 +169,14 @@ impl Zio {
             .iter()
             .filter_map(|planned| Some(BlockWrite { dva: planned.dva, data: bytes(planned.from)? }))
             .collect();
-        if let Err(source) = self.tree().write(txg, &writes) {
-            return Err(self.blame(txg, &chunk, &writes, source));
+        let mut seen = None;
+        loop {
+            let written = self.tree().write(cx.txg, &writes);
+            let Err(source) = written else { break };
+            let error = self.blame(cx.txg, &chunk, &writes, source);
+            if !self.writes_again(&error, cx.pass > 0, &mut seen) {
+                return Err(error);
+            }
         }
         self.stats().written.add(writes.len() as u64);
         self.stats().written_bytes.add(writes.iter().map(|write| write.data.len() as u64).sum());

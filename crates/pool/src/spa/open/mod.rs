@@ -30,8 +30,8 @@ use zio::Zio;
 pub(crate) use uberblocks::newest;
 pub use vdevs::AllocBias;
 pub(crate) use vdevs::alloc_biases;
-pub(crate) use verify::TXG_DEFER_SIZE;
 pub use verify::{LoadErrors, LoadPolicy};
+pub(crate) use verify::{TXG_DEFER_SIZE, verify};
 
 use crate::dsl::Names;
 use crate::spa::create::CHECKSUM_SALT;
@@ -272,7 +272,7 @@ impl Loaded {
         info: &mut LoadInfo,
     ) -> Result<Arc<Pool>, Error> {
         info.missing_tops = missing_tops(&self.zio.tree(), options)?;
-        info.errors = verify::verify((&self.mos, &self.zio), &self.uberblock, newest, options)?;
+        info.errors = verify((&self.mos, &self.zio), &self.uberblock, newest, options)?;
         let tree_sum = self.zio.tree().config().walk().fold(0u64, |sum, v| sum.wrapping_add(v.guid.0));
         info.guid_sum_differs = tree_sum != self.uberblock.guid_sum.0;
         let root_dir_obj = self

@@ -58,7 +58,7 @@ pub struct LoadErrors {
 
 /// Reads what `options` ask for: what was born in the last txgs; all of a state that is older than `newest` by more than the pool remembers what was freed, or
 /// that was asked for by its txg, because its blocks may have been overwritten.
-pub(super) fn verify(
+pub(crate) fn verify(
     (mos, zio): (&Mos, &Arc<Zio>),
     uberblock: &Uberblock,
     newest: Txg,

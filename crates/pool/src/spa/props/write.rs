@@ -117,6 +117,9 @@ impl Spa {
             });
             return Ok(());
         }
+        if name == "failmode" {
+            self.suspension.set_failmode(value.number().unwrap_or(0));
+        }
         if name == "dedup_table_quota" {
             self.dedup.set_quota(value.number().unwrap_or(u64::MAX));
         }

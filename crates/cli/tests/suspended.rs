@@ -1,0 +1,169 @@
+//! A command whose pool loses its devices: it waits, other commands see it, and `zpool clear` lets it go on.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::Session;
+
+const SIGABRT: i32 = 6;
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut word = 7u64;
+    let mut next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// A command that writes a file, of which so much has been given to it.
+struct Writer {
+    child: Child,
+}
+
+impl Writer {
+    fn begin(session: &Session, data: &[u8]) -> Writer {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+            .args(["put", "tank:/f"])
+            .env("ZUSE_STATE", session.state())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.as_mut().unwrap().write_all(data).unwrap();
+        Writer { child }
+    }
+
+    fn finish(&mut self, data: &[u8]) {
+        let mut stdin = self.child.stdin.take().unwrap();
+        // a command that has ended takes nothing
+        let _taken = stdin.write_all(data);
+    }
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn pool(words: &[&str], devices: &[&str]) -> (Session, tempfile::TempDir, Vec<PathBuf>) {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let paths: Vec<PathBuf> = devices.iter().map(|name| dir.path().join(name)).collect();
+    let paths_as_text: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
+    let create = ["zpool", "create", "-m", "none", "--size", "128M"];
+    session.ok(&[&create[..], words, &paths_as_text[..]].concat());
+    (session, dir, paths)
+}
+
+fn away(path: &Path) -> PathBuf {
+    path.with_extension("away")
+}
+
+#[test]
+fn a_command_waits_for_its_devices_and_goes_on_after_clear() {
+    let (session, _dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
+    let data = noise(16 << 20);
+    let mut writer = Writer::begin(&session, &data[..4 << 20]);
+    devices.iter().for_each(|path| std::fs::rename(path, away(path)).unwrap());
+    writer.finish(&data[4 << 20..]);
+    let status = || session.run(&["zpool", "status", "tank"]).out;
+    wait_for("suspended", || status().contains(" state: SUSPENDED\n"));
+    for line in [
+        "status: One or more devices are faulted in response to IO failures.",
+        "action: Make sure the affected devices are connected, then run 'zpool clear'.",
+        "   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-HC",
+    ] {
+        assert!(status().lines().any(|said| said == line), "{line}: {}", status());
+    }
+    assert!(status().contains("REMOVED"), "{}", status());
+    assert_eq!(session.run(&["zpool", "list", "-H", "-o", "health", "tank"]).out, "SUSPENDED\n");
+    session.fails(&["zpool", "clear", "tank"], 1, "cannot clear errors for tank: I/O error");
+    assert!(writer.child.try_wait().unwrap().is_none(), "it waits");
+    devices.iter().for_each(|path| std::fs::rename(away(path), path).unwrap());
+    session.ok(&["zpool", "clear", "tank"]);
+    let done = writer.child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}");
+    assert_eq!(said.matches("WARNING: Pool 'tank' has encountered an uncorrectable I/O failure").count(), 1, "{said}");
+    let mut found = tempfile::tempfile().unwrap();
+    let copy = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(["cat", "tank:/f"])
+        .env("ZUSE_STATE", session.state())
+        .stdout(found.try_clone().unwrap())
+        .status()
+        .unwrap();
+    assert!(copy.success());
+    let mut bytes = Vec::new();
+    std::io::Seek::rewind(&mut found).unwrap();
+    std::io::Read::read_to_end(&mut found, &mut bytes).unwrap();
+    assert!(bytes == data);
+    assert!(!status().contains("SUSPENDED"));
+}
+
+#[test]
+fn a_device_that_goes_while_a_command_writes_is_removed_and_one_that_is_back_is_brought_up_to_date() {
+    let (session, _dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
+    let data = noise(8 << 20);
+    let mut writer = Writer::begin(&session, &data[..4 << 20]);
+    std::fs::rename(&devices[1], away(&devices[1])).unwrap();
+    writer.finish(&data[4 << 20..]);
+    assert!(writer.child.wait().unwrap().success());
+    let status = session.ok(&["zpool", "status", "tank"]);
+    assert!(status.contains(" state: DEGRADED\n") && status.contains("REMOVED"), "{status}");
+    std::fs::rename(away(&devices[1]), &devices[1]).unwrap();
+    session.ok(&["zpool", "online", "tank", devices[1].to_str().unwrap()]);
+    let status = session.ok(&["zpool", "status", "tank"]);
+    assert!(status.contains(" state: ONLINE\n"), "{status}");
+}
+
+#[test]
+fn devices_go_offline_and_come_online() {
+    let (session, _dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
+    let [a, b] = [0, 1].map(|n: usize| devices[n].to_str().unwrap().to_owned());
+    session.ok(&["zpool", "offline", "tank", &b]);
+    let status = session.ok(&["zpool", "status", "tank"]);
+    assert!(status.contains(" state: DEGRADED\n") && status.contains("OFFLINE"), "{status}");
+    session.fails(&["zpool", "offline", "tank", &a], 1, &format!("cannot offline {a}: no valid replicas\n"));
+    session.fails(&["zpool", "offline", "tank", "x"], 1, "cannot offline x: no such device in pool\n");
+    session.fails(&["zpool", "offline", "tank"], 2, "missing device name\n");
+    assert_eq!(session.feed(&["put", "tank:/f"], &noise(1 << 20)).code, 0);
+    session.ok(&["zpool", "online", "tank", &b]);
+    assert!(session.ok(&["zpool", "status", "tank"]).contains(" state: ONLINE\n"));
+    // until the pool is opened anew: that is the next command
+    session.ok(&["zpool", "offline", "-t", "tank", &a]);
+    assert!(!session.ok(&["zpool", "status", "tank"]).contains("OFFLINE"));
+    session.ok(&["zpool", "offline", "-f", "tank", &a]);
+    let status = session.ok(&["zpool", "status", "tank"]);
+    assert!(status.contains("FAULTED") && status.contains("external device fault"), "{status}");
+    session.ok(&["zpool", "clear", "tank"]);
+    assert!(session.ok(&["zpool", "status", "tank"]).contains(" state: ONLINE\n"));
+}
+
+#[test]
+fn with_failmode_panic_the_command_ends_and_the_pool_is_that_of_the_last_txg() {
+    let (session, _dir, devices) = pool(&["-o", "failmode=panic", "tank"], &["a"]);
+    assert_eq!(session.feed(&["put", "tank:/kept"], b"kept").code, 0);
+    let data = noise(8 << 20);
+    let mut writer = Writer::begin(&session, &data[..4 << 20]);
+    std::fs::rename(&devices[0], away(&devices[0])).unwrap();
+    writer.finish(&data[4 << 20..]);
+    let done = writer.child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.signal(), Some(SIGABRT), "{said}");
+    assert!(said.contains("the failure mode property for this pool is set to panic"), "{said}");
+    std::fs::rename(away(&devices[0]), &devices[0]).unwrap();
+    assert_eq!(session.ok(&["cat", "tank:/kept"]), "kept");
+    assert_eq!(session.feed(&["put", "tank:/next"], b"next").code, 0);
+}

@@ -1,0 +1,185 @@
+//! The devices of an open pool: those that go, those that come back, and the record of it in the configuration (OpenZFS: `spa_async_remove`,
+//! `vdev_reopen`, `vdev_fault`, `vdev_degrade`).
+//!
+//! A leaf changes its state at once, wherever its device fails ([`vdev::Leaf::health`]). The sync thread writes that into the configuration with the
+//! next txg, so that other processes see it, too. Between txgs, and before each, it looks whether devices have gone that nobody uses just now, and
+//! whether one is back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Guid, Txg};
+use nvlist::NvList;
+use ondisk::label::key;
+use parking_lot::Mutex;
+use vdev::device::{self, Access};
+use vdev::{Device, Health, Leaf, VdevAux, VdevState};
+
+use crate::Error;
+use crate::spa::{Spa, VdevRefusal};
+
+/// Opens the device of a leaf again: by its path, for writing.
+pub type OpenDevice = dyn Fn(&str) -> Result<Arc<dyn Device>, vdev::Error> + Send + Sync;
+
+/// Opens a device by its name, for writing.
+pub(crate) fn open_named(name: &str) -> Result<Arc<dyn Device>, vdev::Error> {
+    device::open(name.as_ref(), Access::Write)
+}
+
+/// The states of leaves as the configuration has them.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded(Mutex<HashMap<Guid, Health>>);
+
+impl Spa {
+    /// Looks for devices that have gone and for those that are back.
+    pub(crate) fn look_after_devices(&self) {
+        self.tree().look();
+        self.reopen_devices(&|_| true);
+    }
+
+    /// The same between txgs. A change is written with the next one, which follows at once.
+    pub(crate) fn look_while_idle(&self) {
+        self.look_after_devices();
+        if self.is_health_unrecorded() {
+            self.txgs.note_work();
+            self.txgs.follow_up();
+        }
+    }
+
+    /// Opens the devices of those of the `wanted` leaves again that have none.
+    pub(crate) fn reopen_devices(&self, wanted: &dyn Fn(&Leaf) -> bool) {
+        let tree = self.tree();
+        // the label may be of the txg that is being synced
+        let last = Txg(self.txgs.synced().0 + 1);
+        for leaf in tree.absent_leaves().filter(|leaf| wanted(leaf)) {
+            let paths = [Some(leaf.name()), leaf.path().map(str::to_owned)];
+            let found = paths.iter().flatten().find_map(|path| (self.hooks.open_device)(path).ok());
+            if let Some(device) = found {
+                // a device that is not the right one leaves its reason with the leaf
+                let _refused = tree.reopen(leaf, device, self.guid, last);
+            }
+        }
+    }
+
+    /// Takes a device offline, `temporarily` until the pool is opened anew (OpenZFS: `vdev_offline`). Until it is online again it misses what is written.
+    ///
+    /// # Errors
+    /// [`Error::Vdevs`], and nothing was done: [`VdevRefusal::NoDevice`], [`VdevRefusal::NoReplicas`] if it alone has something;
+    /// [`Error::Suspended`].
+    pub fn offline_vdev(self: &Arc<Self>, guid: Guid, temporarily: bool) -> Result<(), Error> {
+        let _alone = self.vdev_change.lock();
+        let tree = self.tree();
+        let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
+        if !tree.take_offline(leaf, temporarily) {
+            return Err(Error::Vdevs(VdevRefusal::NoReplicas));
+        }
+        self.record_now()
+    }
+
+    /// Gives a device up because the administrator says so, `temporarily` until the pool is opened anew (OpenZFS: `vdev_fault`). Returns its state.
+    ///
+    /// # Errors
+    /// As [`Spa::offline_vdev`].
+    pub fn fault_vdev(self: &Arc<Self>, guid: Guid, temporarily: bool) -> Result<VdevState, Error> {
+        let _alone = self.vdev_change.lock();
+        let tree = self.tree();
+        let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
+        if !tree.fault(leaf, temporarily) {
+            return Err(Error::Vdevs(VdevRefusal::NoReplicas));
+        }
+        self.record_now()?;
+        Ok(leaf.health().state)
+    }
+
+    /// Uses a device again that was offline or gone (OpenZFS: `vdev_online`). Returns the state that it is in then; what it missed a resilver brings.
+    ///
+    /// # Errors
+    /// [`Error::Vdevs`] with [`VdevRefusal::NoDevice`]; [`Error::Suspended`].
+    pub fn online_vdev(self: &Arc<Self>, guid: Guid) -> Result<VdevState, Error> {
+        let _alone = self.vdev_change.lock();
+        let tree = self.tree();
+        let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
+        tree.bring_online(leaf);
+        self.reopen_devices(&|leaf| leaf.guid() == guid);
+        self.record_now()?;
+        Ok(leaf.health().state)
+    }
+
+    /// Writes the states of leaves, if they have changed, and waits for it.
+    fn record_now(&self) -> Result<(), Error> {
+        if self.has_afterthoughts() {
+            self.txgs.note_work();
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_health_unrecorded(&self) -> bool {
+        let recorded = self.recorded.0.lock();
+        let tree = self.tree();
+        tree.leaves().iter().any(|leaf| recorded.get(&leaf.guid()) != Some(&leaf.health()))
+    }
+
+    /// Returns whether the end of a txg left something to record: txgs that leaves missed, errors to judge, states.
+    pub(crate) fn has_afterthoughts(&self) -> bool {
+        let tree = self.tree();
+        tree.has_dirty_dtls() || tree.has_new_errors() || self.is_health_unrecorded()
+    }
+
+    /// Forgets what the configuration has of the states of leaves.
+    pub(crate) fn forget_health(&self) {
+        self.recorded.0.lock().clear();
+    }
+
+    /// Writes the states of leaves that have changed into the configuration.
+    pub(crate) fn record_health(&self) {
+        let tree = self.tree();
+        let mut recorded = self.recorded.0.lock();
+        for leaf in tree.leaves() {
+            let health = leaf.health();
+            if recorded.insert(leaf.guid(), health) == Some(health) {
+                continue;
+            }
+            let mut known = NvList::new();
+            self.look_at_vdev(leaf.guid().0, &mut |vdev| known = vdev.clone());
+            let mut new = known.clone();
+            describe(&mut new, health, leaf.is_temporary());
+            if new != known {
+                self.edit_vdev(leaf.guid().0, &mut |vdev| *vdev = new.clone());
+            }
+        }
+    }
+}
+
+/// Puts the state of a leaf into its configuration. A device that cannot be opened leaves there what was known of it.
+fn describe(vdev: &mut NvList, health: Health, temporary: bool) {
+    let Health { state, aux } = health;
+    if vdev.is_empty() {
+        return;
+    }
+    if state == VdevState::CantOpen {
+        // it would say so if it were offline
+        vdev.remove_all(key::OFFLINE);
+        return;
+    }
+    for name in [key::OFFLINE, key::FAULTED, key::DEGRADED, key::REMOVED, key::AUX_STATE] {
+        let flag = match name {
+            key::OFFLINE => state == VdevState::Offline && !temporary,
+            key::FAULTED => state == VdevState::Faulted && !temporary,
+            key::DEGRADED => state == VdevState::Degraded,
+            key::REMOVED => state == VdevState::Removed,
+            _ => false,
+        };
+        let why = match aux {
+            VdevAux::ErrExceeded => Some("err_exceeded"),
+            VdevAux::External => Some("external"),
+            _ => None,
+        };
+        match why.filter(|_| name == key::AUX_STATE && !temporary) {
+            Some(why) => vdev.insert(name, why),
+            None if flag => vdev.insert(name, 1u64),
+            None if vdev.get_u64(name) != Some(0) => drop(vdev.remove_all(name)),
+            None => {}
+        }
+    }
+}
