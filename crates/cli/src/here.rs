@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, OnceLock};
 
-use pool::Pool;
+use pool::{FailMode, Pool, SuspendedPool};
 use site::{Front, Site};
 
 use crate::keys::given;
@@ -19,6 +19,16 @@ impl Front for Terminal {
     fn waiting(&self, device: &str, holder: &str) {
         if io::stderr().is_terminal() {
             eprintln!("waiting: {device} is in use{holder}");
+        }
+    }
+
+    fn suspended(&self, pool: &SuspendedPool) {
+        let SuspendedPool { name, cause, .. } = pool;
+        eprintln!(
+            "WARNING: Pool '{name}' has encountered an uncorrectable I/O failure and has been suspended.\n{cause}"
+        );
+        if pool.failmode == FailMode::Wait {
+            eprintln!("Make sure the affected devices are connected, then run 'zpool clear {name}'.");
         }
     }
 

@@ -3,68 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use pool::{FailMode, Pool, SuspendedPool};
-use site::{Front, Imported, Site};
+use pool::Pool;
+use site::Imported;
 
 use crate::error::{Failure, failed};
 use crate::here::here;
 use crate::out::Out;
-
-/// Standard error and the terminal, as the front end of a site.
-struct Terminal;
-
-impl Front for Terminal {
-    fn warn(&self, warning: &str) {
-        eprintln!("warning: {warning}");
-    }
-
-    fn waiting(&self, device: &str, holder: &str) {
-        if io::stderr().is_terminal() {
-            eprintln!("waiting: {device} is in use{holder}");
-        }
-    }
-
-    fn suspended(&self, pool: &SuspendedPool) {
-        let SuspendedPool { name, cause, .. } = pool;
-        eprintln!(
-            "WARNING: Pool '{name}' has encountered an uncorrectable I/O failure and has been suspended.\n{cause}"
-        );
-        if pool.failmode == FailMode::Wait {
-            eprintln!("Make sure the affected devices are connected, then run 'zpool clear {name}'.");
-        }
-    }
-
-    fn overdue(&self, line: &str) {
-        eprintln!("zuse: {line}");
-    }
-
-    fn opened(&self, pool: &Arc<Pool>) {
-        keys::load_given(pool);
-    }
-}
-
-/// The pools of this machine, as this process uses them.
-pub(crate) fn here() -> &'static Site {
-    static HERE: OnceLock<Site> = OnceLock::new();
-    HERE.get_or_init(|| Site::new(Arc::new(Terminal)))
-}
-
-impl From<site::Error> for Failure {
-    fn from(e: site::Error) -> Failure {
-        match e {
-            site::Error::Open { name, source } => failed(format!("cannot open '{name}': {}", why_not(&name, &source))),
-            other => failed(other.to_string()),
-        }
-    }
-}
-
-/// Why a remembered pool does not open, and what can be done.
-pub(crate) fn why_not(name: &str, e: &pool::Error) -> String {
-    match e {
-        pool::Error::Behind { .. } => format!("{e} ('zpool export -f {name}' forgets that)"),
-        e => crate::writable::why(e),
-    }
-}
 
 /// Opens a remembered pool, and loads the keys that are kept.
 pub(crate) fn open(record: &Imported) -> Result<Arc<Pool>, Failure> {

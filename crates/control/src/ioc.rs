@@ -25,11 +25,12 @@ pub enum Ioc {
     /// Of a pool: brings the device `guid` into `state`: 2 is offline (until the pool is opened anew, with 1 in `flags`), 5 faulted (for good, with 17
     /// in `flags`), 7 online. Answers with the `state` that it is in then.
     VdevSetState,
-    /// Marks the pool, after `message` is in its history, as one that any machine may import, and closes it.
+    /// Of a pool: after `message` is in its history, marks it as one that any machine may import, and closes it.
     PoolExport,
     /// Marks the pool, after `message` is in its history, as destroyed, and closes it.
     PoolDestroy,
-    /// Begins to flush, with `condense_command` `start`, all that is in the `condense_type` `log_spacemap`, in the background; `cancel` ends that.
+    /// Of a pool: `condense_command` `start` begins to flush all that is in the `condense_type` `log_spacemap`, in the background; `cancel`
+    /// ends that.
     PoolCondense,
     /// Sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
     VdevSetProps,
@@ -119,12 +120,12 @@ pub enum Ioc {
     ChangeKey,
     /// Waits for an activity to end: `wait_activity` 0 is the queue of deleted files. Answers with `wait_waited`.
     WaitFs,
-    /// Begins or resumes a scrub, `scan_type` 1 of all, 3 of the list of errors, stops it (0), or pauses it (`scan_command` 1);
+    /// Of a pool: begins a scrub or goes on with one, `scan_type` 1 of all, 3 of the list of errors, stops it (0), or pauses it (`scan_command` 1);
     /// with `scan_command` 2 of what is newer than the last, or between `scan_date_start` and `scan_date_end`. It runs in the background.
     PoolScrub,
-    /// Waits for an activity in the pool's background to end, `wait_activity` by its number ([`pool::Activity`]). Answers with `wait_waited`.
+    /// Of a pool: waits for an activity in its background to end, `wait_activity` by its number ([`pool::Activity`]). Answers with `wait_waited`.
     Wait,
-    /// Forgets entries of the pool's dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
+    /// Of a pool: forgets entries of dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
     DdtPrune,
 }
 
@@ -291,7 +292,15 @@ impl Ioc {
         !self.looks()
             && !matches!(
                 self,
-                Ioc::LogHistory | Ioc::PoolSync | Ioc::PoolCondense | Ioc::VdevSetProps | Ioc::Wait | Ioc::WaitFs
+                Ioc::LogHistory
+                    | Ioc::PoolSync
+                    | Ioc::PoolCondense
+                    | Ioc::VdevSetProps
+                    | Ioc::Wait
+                    | Ioc::WaitFs
+                    | Ioc::EventsNext
+                    | Ioc::EventsClear
+                    | Ioc::EventsSeek
             )
     }
 

@@ -6,10 +6,12 @@ use base::Guid;
 use nvlist::NvList;
 use pool::{Kind, ListOptions};
 use vdev::VdevState;
-use vdev::create::NewPool;
+use vdev::create::{LayoutOptions, NewPool, layout};
 use zpl::live::{Volume, Zfs};
 
-use crate::{Control, Error, Failed};
+use crate::decode::require_list;
+use crate::devices::{Devices, Opened};
+use crate::{Control, Error, Failed, NewVdevs};
 
 /// The states that can be asked for (OpenZFS: `vdev_state_t`), and the flags (`ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL_PERSIST`).
 const STATE_OFFLINE: u64 = 2;
@@ -54,7 +56,8 @@ impl Control {
         Ok(out)
     }
 
-    /// Replays the logs of all datasets whose keys are there: whoever opens them does. What cannot be opened keeps its log, and the device.
+    /// Replays the logs of all datasets whose keys are loaded, as anyone does who opens them. One that cannot be opened keeps its log, and the
+    /// device.
     fn replay_logs(&self) -> Result<(), Failed> {
         let view = self.spa.view()?;
         for entry in view.list(self.spa.name(), &ListOptions::DATASETS)? {

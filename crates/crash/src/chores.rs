@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use base::tunable::ZFS_SPA_DISCARD_MEMORY_LIMIT;
 use ondisk::{ObjectType, ObjsetType};
-use pool::{NewDataset, Pool, ScanEnd, ScrubRange, Spa, WithoutKey};
+use pool::{Activity, NewDataset, Pool, ScanEnd, ScrubRange, Spa, WithoutKey};
 
 use crate::compare::{Context, Result, compare};
 use crate::driver::Driver;
@@ -33,14 +34,19 @@ impl Driver {
     pub fn chore(&mut self) -> Result<u64> {
         self.sync()?;
         let spa = self.spa().clone();
+        discard(&spa)?;
         spa.wait_freed().context(|| "wait for frees".to_string())?;
         let txg = spa.txgs().open().0;
-        match self.rng().below(8) {
+        match self.rng().below(9) {
             0..3 => self.snapshot(&spa)?,
             3 => self.destroy_snapshot(&spa)?,
             4 => self.file_system(&spa)?,
             5 => self.clone_snapshot(&spa)?,
             6 => self.destroy_dataset(&spa)?,
+            7 => {
+                spa.checkpoint().context(|| "checkpoint".to_string())?;
+                return Ok(self.txg());
+            }
             _ => {
                 let until = *self.rng().pick(&[Until::Whole, Until::Paused, Until::Begun]);
                 scrub(&spa, until)?;
@@ -138,6 +144,16 @@ impl Driver {
         self.model_mut().datasets.remove(name);
         Ok(())
     }
+}
+
+/// Discards the checkpoint that an earlier chore made, or finishes the discard that a cut interrupted: one vdev per txg.
+fn discard(spa: &Arc<Spa>) -> Result<()> {
+    ZFS_SPA_DISCARD_MEMORY_LIMIT.set(1);
+    match spa.discard_checkpoint() {
+        Err(pool::Error::NoCheckpoint) => {}
+        discarded => discarded.context(|| "discard of a checkpoint".to_string())?,
+    }
+    spa.wait_activity(Activity::Discard).map(drop).context(|| "wait for a discard".to_string())
 }
 
 /// How far a scrub comes.

@@ -62,11 +62,11 @@ pub use dsl::{
 pub use error::Error;
 pub use refusal::Refusal;
 pub use spa::{
-    AllocBias, AllocClass, BadPoolName, Bpobj, ClassSpace, CreateOptions, DmuTxStats, ErrorEntry, FailMode,
+    Activity, AllocBias, AllocClass, BadPoolName, Bpobj, ClassSpace, CreateOptions, DmuTxStats, ErrorEntry, FailMode,
     FeatureState, HeldElsewhere, HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo,
     LoadPolicy, MetaslabInfo, Nearest, OpenDevice, OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch,
-    Readers, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats, SuspendWatch,
-    SuspendedPool, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal, VdevSpace, check_new_pool_name,
-    check_pool_name,
+    Readers, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats,
+    SuspendWatch, SuspendedPool, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal, VdevSpace,
+    check_new_pool_name, check_pool_name,
 };
 pub use spa::{brt, check, ddt, events, feature, prop};

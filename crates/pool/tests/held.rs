@@ -148,7 +148,7 @@ fn held(spa: &Spa) -> u64 {
 /// Some txgs.
 fn pass(spa: &Arc<Spa>, txgs: u32) {
     for _ in 0..txgs {
-        spa.log_history("a txg").unwrap();
+        spa.log_history(0, "a txg").unwrap();
         spa.sync().unwrap();
     }
 }

@@ -403,7 +403,7 @@ fn a_destroy_goes_on_after_an_import() {
     assert!(half_way > 2, "{half_way}");
     tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.set(100_000);
     assert_eq!(special(&spa, "$FREE"), Space::default());
-    (0..3).for_each(|_| spa.log_history("some txgs").unwrap());
+    (0..3).for_each(|_| spa.log_history(0, "some txgs").unwrap());
     assert!(spa.view().unwrap().space().unwrap().allocated < before / 2);
     drop(check(dir.path(), spa));
 }

@@ -167,7 +167,7 @@ fn zdb_reads_all_there_is() {
     let dir = tempfile::tempdir().unwrap();
     let spa = make(dir.path(), "raidz a b c", 12, |_| {});
     work(&spa);
-    spa.log_history("zpool create t").unwrap();
+    spa.log_history(0, "zpool create t").unwrap();
     spa.close().unwrap();
     drop(spa);
     let path = dir.path().display().to_string();
@@ -276,7 +276,7 @@ fn a_full_pool() {
     spa.sync().unwrap();
     file.objset().free_object(&spa.tx_netfree(1 << 20).unwrap(), file.id()).unwrap();
     for _ in 0..4 {
-        spa.log_history("some txgs").unwrap();
+        spa.log_history(0, "some txgs").unwrap();
     }
     keep.write(&spa.tx(1 << 20).unwrap(), 1 << 20, &data).unwrap();
     spa.sync().unwrap();
@@ -317,7 +317,7 @@ fn a_checkpoint_is_kept_and_given_up() {
     let before = spa.view().unwrap().space().unwrap().allocated;
     spa.discard_checkpoint().unwrap();
     for _ in 0..3 {
-        spa.log_history("some txgs").unwrap();
+        spa.log_history(0, "some txgs").unwrap();
     }
     assert!(spa.view().unwrap().space().unwrap().allocated < before - (1 << 20));
     assert!(matches!(spa.discard_checkpoint(), Err(pool::Error::NoCheckpoint)));

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Env, Guid};
 use nvlist::NvList;
 use pool::{ImportOptions, LoadPolicy, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
@@ -176,7 +176,7 @@ fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
 
 /// Posts the event that a pool was imported.
 fn note_import(record: &Imported) {
-    let (env, of) = (writing::hooks().env, (record.name.as_str(), Guid(record.guid)));
+    let (env, of) = (Env::system(), (record.name.as_str(), Guid(record.guid)));
     pool::events::post(&env, of, "config_sync", &NvList::new());
     pool::events::post(&env, of, "pool_import", &NvList::new());
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Guid, Txg};
-use pool::{OpenOptions, Pool, Spa, SuspendedPool};
+use control::Devices;
+use pool::{OpenOptions, Pool, Readers, Spa, SuspendedPool};
 use vdev::import::Candidate;
 use zio::ReadGuard;
 

@@ -264,15 +264,19 @@ impl Leaf {
         &self.queue
     }
 
-    /// Makes a read or write of `device`, which is its own, when the queue says so. All but flushes pass here. A write that a device took
-    /// which has been lost meanwhile has failed.
+    /// Makes a read or write of `device`, which is its own, when the queue says so. All but flushes and what [`LeafFlight`](crate::queue::LeafFlight)
+    /// begins pass here.
     pub(crate) fn run<T>(
         &self,
         device: &Arc<dyn Device>,
         request: Request,
         call: impl FnOnce(&dyn Device) -> io::Result<T>,
     ) -> io::Result<T> {
-        let done = self.queue.run(request, || call(&**device));
+        self.ended(device, request, self.queue.run(request, || call(&**device)))
+    }
+
+    /// Judges a read or write of `device` that has ended. A write that was taken by a device which has been lost meanwhile has failed.
+    pub(crate) fn ended<T>(&self, device: &Arc<dyn Device>, request: Request, done: io::Result<T>) -> io::Result<T> {
         let Request { direction, offset, len, .. } = request;
         if direction == Direction::Write {
             // also when it failed: a part of it may be there

@@ -189,7 +189,8 @@ impl Life {
             if self.spa().tree().stale_leaves().next().is_none() {
                 break;
             }
-            zuse::resilver(self.spa(), 2, &std::sync::atomic::AtomicBool::new(false), &|_, _| {}).unwrap();
+            self.spa().resilver(true).unwrap();
+            self.spa().scan_wait(&mut |_| {}).unwrap();
         }
         let status = self.spa().tree().status();
         assert_eq!(status.state, VdevState::Healthy, "{}: {status:#?}", self.what);

@@ -113,9 +113,9 @@ impl Session {
                 // the export at the end would take it away from the other commands
                 return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
             }
-            let candidate = here().lock(&found).map_err(|e| writable::busy(name, &e))?;
+            let candidate = here().lock(&found).map_err(|e| messages::busy(name, &e))?;
             let spa = site::import::for_now(&candidate, here().front())
-                .map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+                .map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
             writable::catch_up(&spa);
             spa
         };

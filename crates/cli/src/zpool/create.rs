@@ -184,10 +184,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         ));
     }
     let shared = new.shared_spares();
-    let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
-    let hooks = site::writing::hooks(here().front());
-    let mut laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
-    shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
+    let made = new.create_files().map_err(|e| cannot(of_device(&e)))?;
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
     let ashift = props.iter().find(|(name, _)| name == "ashift").and_then(|(_, value)| value.number());
@@ -310,7 +307,7 @@ fn pool_props_list(
 
 /// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
 fn make(name: &str, input: &NvList) -> Result<Control, String> {
-    let who = (site::writing::hooks(), writable::caller());
+    let who = (site::writing::hooks(here().front()), writable::caller());
     Control::create_pool(name, input, who, Arc::new(here().clone())).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => messages::why(&e),

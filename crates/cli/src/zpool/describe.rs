@@ -30,6 +30,7 @@ fn as_imported(pool: &Pool, name: &str, value: PropValue) -> PropValue {
         here().opened_as(pool).map(|record| (!record.readonly, record.load_guid)).unwrap_or_default();
     match name {
         "readonly" if writable => PropValue { value: Value::Number(0), source: Source::Default, received: None },
+        "health" if site::suspended::of(pool.guid()).is_some() => PropValue::text("SUSPENDED"),
         "load_guid" if load_guid != 0 => PropValue::computed(load_guid),
         _ => value,
     }
@@ -43,7 +44,8 @@ pub(super) fn describe(pool: &Arc<Pool>, with_type: bool, as_int: bool) -> NvLis
     if with_type {
         list.insert("type", "POOL");
     }
-    list.insert("state", pool.tree().status().state.name());
+    let state = pool.tree().status().state.name();
+    list.insert("state", if site::suspended::of(pool.guid()).is_some() { "SUSPENDED" } else { state });
     list.insert("pool_guid", number(pool.guid().0));
     list.insert("txg", number(pool.uberblock().txg.0));
     list.insert("spa_version", number(5000));

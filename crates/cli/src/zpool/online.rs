@@ -89,7 +89,7 @@ fn one(
     }
     let out = match control.call(Ioc::VdevSetState, control.spa().name(), &input) {
         Ok(out) => out,
-        Err(e) => return Ok(Err(writable::why_failed(&e))),
+        Err(e) => return Ok(Err(crate::messages::why_failed(&e))),
     };
     let state = out.get_u64("state");
     if change.state == VdevState::Healthy && state != Some(VdevState::Healthy.number()) {

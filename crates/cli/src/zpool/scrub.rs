@@ -106,7 +106,7 @@ fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
     let spa = control.spa();
-    let cannot = |e: pool::Error| failed(format!("{doing}: {}", writable::why(&e)));
+    let cannot = |e: pool::Error| failed(format!("{doing}: {}", messages::why(&e)));
     let begun = spa.view().and_then(|view| view.scan()).map_err(cannot)?;
     if begun.is_some_and(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning) {
         spa.resilver(true).and_then(|_| wait(spa)).map_err(cannot)?;
@@ -146,9 +146,9 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
         input.insert("scan_type", 2u64);
         input.insert("scan_command", 0u64);
         let begun = control.call(Ioc::PoolScrub, &record.name, &input);
-        begun.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
+        begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
         let spa = control.spa();
-        wait(spa).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+        wait(spa).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
         writable::close(spa, &doing)
     };
     Ok(pools::for_each_record(&names, one)?.0)

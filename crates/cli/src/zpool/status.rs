@@ -19,60 +19,9 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
 use crate::columns::in_line;
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, here, stdout};
-use crate::shown;
-
-/// The options of the command.
-pub(super) struct Options {
-    pub(super) names: NameFlags,
-    pub(super) verbose: bool,
-    pub(super) explain: bool,
-    pub(super) parsable: bool,
-    pub(super) dedup: bool,
-    pub(super) unhealthy: bool,
-    pub(super) slow: bool,
-    pub(super) power: bool,
-    pub(super) direct: bool,
-    pub(super) initialize: bool,
-    pub(super) trim: bool,
-}
-
-impl Options {
-    /// The kinds of work on devices that are shown.
-    pub(super) fn work(&self) -> impl Iterator<Item = Work> {
-        [(self.initialize, Work::Initialize), (self.trim, Work::Trim)]
-            .into_iter()
-            .filter(|(told, _)| *told)
-            .map(|(_, work)| work)
-    }
-}
-
-/// The facts that are shown about a pool.
-pub(super) struct Facts {
-    pub(super) pool: Arc<Pool>,
-    pub(super) vdevs: Vdevs,
-    pub(super) activity: Activity,
-    pub(super) errors: Vec<ErrorEntry>,
-    pub(super) reason: Reason,
-    pub(super) record: Record,
-}
-
-impl Facts {
-    pub(super) fn of(pool: &Arc<Pool>) -> Result<Facts, Failure> {
-        let mut vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
-        let activity = Activity::of(pool)?;
-        let record = iostats::record(pool.guid());
-        let met: Vec<_> = record.lost.iter().copied().collect();
-        let errors = pool.errlog_with(&met).map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
-        vdevs.set_errors(&record.errors);
-        let suspended = site::suspended::of(pool.guid());
-        suspended.iter().for_each(|suspended| vdevs.set_states(suspended));
-        let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
-        let reason = suspended.as_ref().map_or(reason, Reason::of_suspended);
-        Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason, record })
-    }
-}
+use crate::error::{Failure, Outcome, usage};
+use crate::here::here;
+use crate::pools::{self, stdout};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let args = &call.args;

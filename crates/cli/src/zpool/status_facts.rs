@@ -57,7 +57,10 @@ impl Facts {
         let met: Vec<_> = record.lost.iter().copied().collect();
         let errors = pool.errlog_with(&met).map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
         vdevs.set_errors(&record.errors);
+        let suspended = site::suspended::of(pool.guid());
+        suspended.iter().for_each(|suspended| vdevs.set_states(suspended));
         let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
+        let reason = suspended.as_ref().map_or(reason, Reason::of_suspended);
         Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason, record })
     }
 }

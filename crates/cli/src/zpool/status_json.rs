@@ -102,44 +102,6 @@ fn pool_json(
     Ok(item)
 }
 
-/// The JSON fields of each vdev (OpenZFS: `fill_vdev_info`).
-pub(super) fn describe_vdev(pool: &str, vdev: &Vdev, flags: NameFlags, as_int: bool, class: Option<&str>) -> NvList {
-    let mut list = NvList::new();
-    list.insert("name", vdev.name(pool, flags));
-    list.insert("vdev_type", vdev.kind.name());
-    list.insert("guid", number_or_text(&vdev.guid.to_string(), as_int));
-    for (key, text) in [("path", &vdev.path), ("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
-        if let Some(text) = text {
-            list.insert(key, text.as_str());
-        }
-    }
-    let of_tree = match vdev.class {
-        Class::Logs => "log",
-        class => class.title(),
-    };
-    list.insert("class", class.unwrap_or(of_tree));
-    list.insert("state", state(vdev.state));
-    list
-}
-
-const fn state(state: VdevState) -> &'static str {
-    match state {
-        VdevState::CantOpen => "CANT_OPEN",
-        other => other.name(),
-    }
-}
-
-const fn aux(aux: VdevAux) -> &'static str {
-    match aux {
-        VdevAux::None => "NONE",
-        VdevAux::OpenFailed => "OPEN_FAILED",
-        VdevAux::NoReplicas => "NO_REPLICAS",
-        VdevAux::ErrExceeded => "ERR_EXCEEDED",
-        VdevAux::External => "EXTERNAL",
-        VdevAux::BadLabel => "BAD_LABEL",
-    }
-}
-
 /// Writes vdevs.
 struct Writer<'a> {
     pool: &'a Arc<Pool>,

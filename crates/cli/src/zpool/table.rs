@@ -1,8 +1,8 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list, online,
-    remove, scrub, set, status, sync, upgrade, version, wait,
+    add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list,
+    online, remove, scrub, set, status, sync, upgrade, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,

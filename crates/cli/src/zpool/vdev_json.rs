@@ -76,5 +76,6 @@ pub(super) const fn aux(aux: VdevAux) -> &'static str {
         VdevAux::NoReplicas => "NO_REPLICAS",
         VdevAux::ErrExceeded => "ERR_EXCEEDED",
         VdevAux::External => "EXTERNAL",
+        VdevAux::BadLabel => "BAD_LABEL",
     }
 }

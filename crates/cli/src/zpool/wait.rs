@@ -126,11 +126,11 @@ fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failu
     }
     let doing = format!("cannot wait for activity in '{}'", record.name);
     let spa = writable::open_as_it_is(record, &doing)?;
-    spa.resume_scan().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    spa.resume_scan().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
     for (activity, _) in pool::Activity::ALL.into_iter().zip(wanted).filter(|(_, wanted)| **wanted) {
         writable::wait(&spa, &doing, activity)?;
     }
-    spa.close().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))
+    spa.close().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 /// Prints a line of what remains (OpenZFS: `print_wait_status_row`).

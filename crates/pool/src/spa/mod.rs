@@ -13,6 +13,7 @@
 //! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in the MOS.
 //!   It converges because a block born in this txg is rewritten in place from pass 2 on, and nothing is compressed from pass 8 on.
 //! * **Reads heal.** A copy that a read found damaged is rewritten at the beginning of a txg, if the last synced state still has the block.
+//! * **Long work runs in the background.** A [`zthr`] works in slices, each within a txg, while users' operations go on.
 //! * **Devices that are gone suspend the pool.** The sync waits for them where it is ([`FailMode`], `suspend`). Any other error in a sync ends
 //!   it: the state on disk stays the last synced txg, and every waiting caller gets the error.
 //!
@@ -108,7 +109,7 @@ pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub(crate) use props::write::check_prop_room;
 pub use readers::{HeldElsewhere, Readers};
-pub use scan::{Nearest, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
+pub use scan::{Nearest, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use suspend::{FailMode, SuspendWatch, SuspendedPool};
 pub use task::TaskCx;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};

@@ -331,10 +331,10 @@ impl Txgs {
         let mut state = self.state.lock();
         let (mut waited, mut pressed) = (false, false);
         loop {
-            let full = state.dirty_total() >= max;
-            // no object may be changed in two txgs at a time by transactions that do not know of each other
-            let quiescing = state.holds[slot(Txg(state.open.0 - 1))] > 0;
-            if state.refusal().is_some() || !(full || quiescing || state.suspended.is_some()) {
+            let full = DIRTY.load(Ordering::Relaxed) >= max;
+            // no object is changed in two txgs at a time
+            let taken = state.is_in(Txg(state.open.0 - 1), &reservation.objects);
+            if state.refusal().is_some() || !(full || taken || state.suspended.is_some()) {
                 break;
             }
             if full && !std::mem::replace(&mut pressed, true) {
@@ -576,12 +576,21 @@ impl Txgs {
 
     /// Lets callers wait, or refuses them, until the pool [goes on](Txgs::resume).
     pub(crate) fn suspend(&self, cause: &Arc<Error>, waits: bool) {
-        self.state.lock().suspended = Some((cause.clone(), waits));
+        let mut state = self.state.lock();
+        state.suspended = Some((cause.clone(), waits));
+        // what cannot be written now must not hold up the writers of other pools
+        state.set_counts(false);
         self.wake_all();
+        drop(state);
+        wake_writers();
     }
 
     pub(crate) fn resume(&self) {
-        self.state.lock().suspended = None;
+        let mut state = self.state.lock();
+        state.suspended = None;
+        if state.failed.is_none() {
+            state.set_counts(true);
+        }
         self.wake_all();
     }
 

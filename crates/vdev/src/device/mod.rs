@@ -231,7 +231,7 @@ pub trait Device: Send + Sync + Debug {
         Way::Here
     }
 
-    /// The sort of device.
+    /// What sort of device it is.
     fn kind(&self) -> DeviceKind {
         DeviceKind::FILE
     }

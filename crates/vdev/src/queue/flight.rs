@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Direction, IoClass, Queue, Request};
-use crate::Leaf;
+use super::{Direction, IoClass, Request};
 use crate::device::{Buffer, Flight, Landed, Op};
+use crate::{Device, Leaf};
 
 /// Reads and writes of leaves that are under way at a time.
 ///
@@ -21,7 +21,9 @@ pub(crate) struct LeafFlight {
 }
 
 struct Held {
-    queue: Arc<Queue>,
+    leaf: Arc<Leaf>,
+    device: Arc<dyn Device>,
+    request: Request,
     slot: usize,
     waited: Duration,
     began: Instant,
@@ -33,7 +35,7 @@ impl LeafFlight {
     /// has no device.
     pub(crate) fn begin(
         &mut self,
-        leaf: &Leaf,
+        leaf: &Arc<Leaf>,
         (class, direction): (IoClass, Direction),
         offset: u64,
         buffer: Buffer,
@@ -45,7 +47,7 @@ impl LeafFlight {
         while self.flight.is_full(len) {
             self.land();
         }
-        let (queue, asked) = (leaf.queue().clone(), Instant::now());
+        let (queue, asked) = (leaf.queue(), Instant::now());
         let slot = loop {
             match queue.try_enter(request, asked) {
                 Some(slot) => break slot,
@@ -54,14 +56,15 @@ impl LeafFlight {
             }
         };
         let began = Instant::now();
-        let held = Some(Held { queue, slot, waited: began.duration_since(asked), began, tag });
+        let waited = began.duration_since(asked);
+        let held = Some(Held { leaf: leaf.clone(), device: device.clone(), request, slot, waited, began, tag });
         let number = self.held.iter().position(Option::is_none).unwrap_or(self.held.len());
         match self.held.get_mut(number) {
             Some(free) => *free = held,
             None => self.held.push(held),
         }
         let op = Op { writes: direction == Direction::Write, offset, buffer };
-        self.flight.begin(device, op, number as u64);
+        self.flight.begin(&device, op, number as u64);
         true
     }
 
@@ -107,8 +110,9 @@ impl LeafFlight {
         let Some(landed) = landed else { return };
         let Some(held) = self.held.get_mut(landed.tag as usize).and_then(Option::take) else { return };
         let times = landed.result.is_ok().then(|| (held.waited, held.began.elapsed()));
-        held.queue.leave(held.slot, times);
-        self.landed.push_back(Landed { tag: held.tag, ..landed });
+        held.leaf.queue().leave(held.slot, times);
+        let result = held.leaf.ended(&held.device, held.request, landed.result);
+        self.landed.push_back(Landed { tag: held.tag, result, ..landed });
     }
 }
 

@@ -5,6 +5,7 @@
 //! is written at once, from where the bytes are.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::tasks;
@@ -55,12 +56,12 @@ impl<'a> Batch<'a> {
 
     /// Whether a write there takes no time to speak of.
     fn is_quick(&self, piece: &Piece, len: usize) -> bool {
-        let device = self.leaf(piece).and_then(Leaf::device);
+        let device = self.leaf(piece).and_then(|leaf| leaf.device());
         device.is_none_or(|device| matches!(device.way(piece.offset, len), Way::Here))
     }
 
-    fn leaf(&self, piece: &Piece) -> Option<&'a Leaf> {
-        self.tree.leaf_at(piece.leaf as usize).map(|leaf| &**leaf)
+    fn leaf(&self, piece: &Piece) -> Option<&'a Arc<Leaf>> {
+        self.tree.leaf_at(piece.leaf as usize)
     }
 
     fn write_together(&self, leaves: &[&[Piece]]) -> Vec<LeafDone> {
@@ -92,7 +93,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Hands a run to its leaf.
-    fn begin(&self, flight: &mut LeafFlight, leaf: &Leaf, (number, run): Run<'_>, len: usize) -> bool {
+    fn begin(&self, flight: &mut LeafFlight, leaf: &Arc<Leaf>, (number, run): Run<'_>, len: usize) -> bool {
         let mut buffer = Buffer::take(len);
         let mut to = &mut *buffer;
         for piece in run {
@@ -110,8 +111,6 @@ impl<'a> Batch<'a> {
     fn landed(&self, runs: &[Run<'_>], landed: &Landed, done: &mut [LeafDone]) {
         let Some((at, run)) = runs.get(landed.tag as usize) else { return };
         let (Some(done), Some(leaf)) = (done.get_mut(*at), run.first().and_then(|p| self.leaf(p))) else { return };
-        // also when it failed: a part of it may be there
-        leaf.wrote();
         done.count(run);
         if landed.result.is_err() {
             self.write_pieces(done, leaf, run);

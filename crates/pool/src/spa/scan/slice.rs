@@ -71,7 +71,7 @@ impl Slicer {
         spa: &Arc<Spa>,
         walk: impl FnOnce(&mut Slice<'_, '_>) -> R,
     ) -> Result<Sliced<R>, Error> {
-        let still = spa.tx_netfree(0)?;
+        let still = spa.tx_still()?;
         let view = spa.view()?;
         let wanted = || spa.txgs().open() > still.txg();
         let stop = || spa.background.scan.is_interrupted();

@@ -29,7 +29,7 @@ fn close(txgs: &Arc<Txgs>) -> Receiver<Quiesced> {
         txgs.want(&mut state, open);
     }
     let other = txgs.clone();
-    std::thread::spawn(move || send.send(other.next().unwrap()));
+    std::thread::spawn(move || send.send(other.next(&|| ()).unwrap()));
     while txgs.open() == open {
         std::thread::yield_now();
     }
@@ -102,7 +102,7 @@ fn the_bound_of_dirty_data_is_of_all_pools() {
     // nothing is dirty in the other pool, and its writer waits all the same
     let writer = assign(&idle, files(&[7]));
     await_waiting(&idle, 1);
-    let quiet = busy.next().unwrap();
+    let quiet = busy.next(&|| ()).unwrap();
     assert_eq!((quiet.txg, quiet.record.dirty), (Txg(6), 5 << 20), "the waiting writer has it synced");
     assert!(writer.try_recv().is_err());
     busy.undirtied(quiet.txg, 3 << 20);
@@ -121,5 +121,27 @@ fn the_bound_of_dirty_data_is_of_all_pools() {
     await_waiting(&idle, 1);
     drop(other);
     assert!(writer.recv_timeout(LONG).is_ok());
+    tunable::ZFS_DIRTY_DATA_MAX.set(before);
+}
+
+/// Writers of one pool do not wait for the dirty data of another that is suspended; that counts again once the pool goes on.
+#[test]
+fn dirty_data_of_a_suspended_pool_holds_up_no_other() {
+    let _bound = BOUND.lock();
+    let before = tunable::ZFS_DIRTY_DATA_MAX.get();
+    tunable::ZFS_DIRTY_DATA_MAX.set(4 << 20);
+    let (gone, other) = (Txgs::new(Txg(5)), Txgs::new(Txg(9)));
+    let tx = gone.assign(files(&[7])).unwrap();
+    tx.dirtied(5 << 20);
+    drop(tx);
+    gone.suspend(&Arc::new(Error::Closed), true);
+    let writer = assign(&other, files(&[7]));
+    drop(writer.recv_timeout(LONG).unwrap());
+    gone.resume();
+    let writer = assign(&other, files(&[7]));
+    await_waiting(&other, 1);
+    assert!(writer.try_recv().is_err());
+    gone.undirtied(Txg(6), 5 << 20);
+    drop(writer.recv_timeout(LONG).unwrap());
     tunable::ZFS_DIRTY_DATA_MAX.set(before);
 }
