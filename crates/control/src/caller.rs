@@ -10,6 +10,9 @@ use stream::{Reader, recv, send};
 /// A stream that is received, read through its reader. A stream that follows in the same input is read through the same one.
 pub type Source = Arc<Mutex<Reader<Box<dyn Read + Send>>>>;
 
+/// The place that streams are sent to.
+type Output = Arc<Mutex<Box<dyn Write + Send>>>;
+
 /// The user and process that a request comes from (OpenZFS: `cred_t`).
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
@@ -34,7 +37,7 @@ pub struct Files(Arc<Mutex<BTreeMap<i32, File>>>);
 
 #[derive(Clone)]
 enum File {
-    Out(Arc<Mutex<Box<dyn Write + Send>>>, Arc<send::Progress>),
+    Out(Output, Arc<send::Progress>),
     In(Input),
 }
 
@@ -70,7 +73,7 @@ impl Files {
         self.table().remove(&number);
     }
 
-    pub(crate) fn out(&self, number: i32) -> Option<(Arc<Mutex<Box<dyn Write + Send>>>, Arc<send::Progress>)> {
+    pub(crate) fn out(&self, number: i32) -> Option<(Output, Arc<send::Progress>)> {
         match self.table().get(&number) {
             Some(File::Out(output, progress)) => Some((output.clone(), progress.clone())),
             _ => None,
