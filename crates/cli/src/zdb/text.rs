@@ -69,6 +69,11 @@ pub(super) fn histogram(out: &mut dyn Write, buckets: &[u64], offset: u32) -> io
     Ok(())
 }
 
+/// Bytes that a list takes as labels pack it.
+pub(super) fn packed_len(list: &nvlist::NvList) -> usize {
+    list.pack(nvlist::Encoding::Xdr, base::Endian::Big).map_or(0, |bytes| bytes.len())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -92,9 +97,4 @@ mod tests {
         histogram(&mut none, &[0; 4], 0).unwrap();
         assert!(none.is_empty());
     }
-}
-
-/// Bytes that a list takes as labels pack it.
-pub(super) fn packed_len(list: &nvlist::NvList) -> usize {
-    list.pack(nvlist::Encoding::Xdr, base::Endian::Big).map_or(0, |bytes| bytes.len())
 }
