@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use oracle::judge;
 use parking_lot::{Mutex, RwLock};
 use tempfile::TempDir;
-use zuse::base::Env;
+use zuse::base::{Env, tunable};
 use zuse::pool::{CreateOptions, Hooks, ImportOptions, Spa};
 use zuse::vdev::create::{LayoutOptions, VdevSpec, layout};
 use zuse::vdev::{Device, FileDevice};
@@ -35,6 +35,9 @@ pub const ARC_BYTES: u64 = 64 << 20;
 const FILE_SYSTEMS: usize = 4;
 /// Bytes of the volume.
 pub const VOLUME_BYTES: u64 = 64 << 20;
+
+/// Dirty data at most.
+pub const DIRTY_BYTES: u64 = 128 << 20;
 
 /// A file system and the expected contents of its directories. Each operation on it holds `quiet` for reading; a thread that holds it for
 /// writing sees file system and model agree.
@@ -87,6 +90,7 @@ pub fn hooks() -> Hooks {
 impl World {
     pub fn new(seed: u64, seconds: u64) -> World {
         println!("seed {seed}, {seconds} s");
+        tunable::set("zfs_dirty_data_max", &DIRTY_BYTES.to_string()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let words: Vec<String> = VDEVS.split(' ').map(str::to_owned).collect();
         let spec = VdevSpec::parse(&words).unwrap();
