@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crash::Rng;
-use zuse::ScrubOptions;
+use zuse::pool::{Error, ScrubRange};
 use zuse::vdev::create::{VdevSpec, layout};
 use zuse::vdev::{Device, DeviceKind, FileDevice, VdevState, VdevStatus};
 
@@ -89,7 +89,9 @@ pub fn bring_back(world: &World) -> Result<(), String> {
     for _ in 0..ATTEMPTS {
         spa.clear(None).map_err(failed("clear"))?;
         spa.sync().map_err(failed("sync"))?;
-        zuse::resilver(spa, 1, &AtomicBool::new(false), &|_, _| {}).map_err(failed("resilver"))?;
+        if spa.resilver(true).map_err(failed("resilver"))? {
+            spa.scan_wait(&mut |_| {}).map_err(failed("resilver"))?;
+        }
         let whole = |vdev: &VdevStatus| vdev.state == VdevState::Healthy && !vdev.is_stale;
         if spa.tree().status().walk().all(whole) {
             return Ok(());
@@ -115,15 +117,13 @@ pub fn fail_and_return(world: &World, seed: u64) -> impl FnMut() -> Result<(), S
     }
 }
 
-/// Scrubs the pool again and again.
+/// Scrubs the pool again and again; a resilver takes precedence.
 pub fn scrub(world: &World) -> impl FnMut() -> Result<(), String> {
     move || {
         world.rest(Duration::from_secs(1));
-        let options = ScrubOptions { threads: 1, range: Default::default() };
-        match zuse::scrub(world.spa(), &options, &AtomicBool::new(false), &|_, _| {}) {
-            Ok(_) => Ok(()),
-            // a resilver is under way
-            Err(error) if error.to_string().contains("resilver") => Ok(()),
+        match world.spa().scrub(ScrubRange::default()) {
+            Ok(_) => world.spa().scan_wait(&mut |_| {}).map(drop).map_err(failed("scrub")),
+            Err(Error::Resilvering) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
