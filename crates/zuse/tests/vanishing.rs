@@ -46,7 +46,8 @@ const SHAPES: [(&str, usize); 5] = [
 /// One disk is pulled while blocks are written, and comes back; then the other. Each is missed, used again, and brought up to date.
 #[test]
 fn single_faults_one_after_another_lose_nothing() {
-    (ZFS_TXG_TIMEOUT.set(1), ZUSE_CATCH_UP_MS.set(600_000));
+    ZFS_TXG_TIMEOUT.set(1);
+    ZUSE_CATCH_UP_MS.set(600_000);
     for (words, count) in SHAPES {
         let shelf = Shelf::new(count);
         let spa = shelf.create(words);
