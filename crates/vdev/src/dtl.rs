@@ -42,15 +42,7 @@ impl Dtl {
     }
 
     pub(crate) fn set(&self, mut ranges: Vec<Range<u64>>) {
-        ranges.retain(|r| r.start < r.end);
-        ranges.sort_by_key(|r| r.start);
-        ranges.dedup_by(|next, kept| {
-            let joins = next.start <= kept.end;
-            if joins {
-                kept.end = kept.end.max(next.end);
-            }
-            joins
-        });
+        merge(&mut ranges);
         let any = !ranges.is_empty();
         *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = ranges;
         self.any.store(any, Ordering::Release);
@@ -64,12 +56,9 @@ impl Dtl {
         match ranges.last_mut() {
             Some(last) if last.end == txg.0 => last.end = txg.0 + 1,
             Some(last) if last.end > txg.0 => {
-                let mut all = std::mem::take(&mut *ranges);
-                drop(ranges);
-                all.push(txg.0..txg.0 + 1);
-                self.set(all);
-                self.dirty.store(true, Ordering::Release);
-                return;
+                // all of it under one lock: nobody must find the leaf up to date meanwhile
+                ranges.push(txg.0..txg.0 + 1);
+                merge(&mut ranges);
             }
             _ => ranges.push(txg.0..txg.0 + 1),
         }
@@ -100,6 +89,19 @@ impl Dtl {
         let after = ranges.partition_point(|r| r.start <= txg.0);
         after.checked_sub(1).and_then(|n| ranges.get(n)).is_some_and(|r| txg.0 < r.end)
     }
+}
+
+/// Sorts ranges, and joins those that meet.
+fn merge(ranges: &mut Vec<Range<u64>>) {
+    ranges.retain(|r| r.start < r.end);
+    ranges.sort_by_key(|r| r.start);
+    ranges.dedup_by(|next, kept| {
+        let joins = next.start <= kept.end;
+        if joins {
+            kept.end = kept.end.max(next.end);
+        }
+        joins
+    });
 }
 
 #[cfg(test)]

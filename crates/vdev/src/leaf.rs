@@ -150,12 +150,21 @@ impl Leaf {
     pub(crate) fn fault(&self, temporarily: bool) {
         self.temporary.store(temporarily, Ordering::Release);
         self.slot.judge(Health::new(VdevState::Faulted, VdevAux::External));
+        self.note_left_out();
     }
 
     /// From now on it is neither written nor trusted.
     pub(crate) fn give_up(&self) {
         self.temporary.store(false, Ordering::Release);
         self.slot.judge(Health::new(VdevState::Faulted, VdevAux::ErrExceeded));
+        self.note_left_out();
+    }
+
+    /// Notes that a resilver may pass over blocks which the leaf has missed: it is out of use, though perhaps not for long.
+    fn note_left_out(&self) {
+        if self.is_stale() {
+            self.note_unhealed();
+        }
     }
 
     /// It failed too often, and is used on.
@@ -189,7 +198,11 @@ impl Leaf {
 
     fn empty(&self, device: Option<&Arc<dyn Device>>, health: Health) {
         // whoever writes notes that first, and then looks whether the device is still there
-        if self.slot.take(device, health) && self.unflushed.swap(false, Ordering::SeqCst) {
+        if !self.slot.take(device, health) {
+            return;
+        }
+        self.note_left_out();
+        if self.unflushed.swap(false, Ordering::SeqCst) {
             self.failed_flushes.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -369,8 +382,8 @@ impl Leaf {
 
     /// Brings to stable storage what was written. Any number of threads may write and flush.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        let Some(device) = self.device() else { return Ok(()) };
         let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(device) = self.device() else { return Ok(()) };
         if !self.unflushed.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
@@ -381,7 +394,12 @@ impl Leaf {
         // a file that was unlinked is flushed as any other
         self.look(&device);
         let flushed = flushed.and_then(|()| {
-            if self.slot.holds(&device) { Ok(()) } else { Err(io::Error::from_raw_os_error(Errno::ENXIO.raw())) }
+            if self.slot.holds(&device) {
+                return Ok(());
+            }
+            // what its successor has been given since is not flushed
+            self.unflushed.store(true, Ordering::SeqCst);
+            Err(io::Error::from_raw_os_error(Errno::ENXIO.raw()))
         });
         flushed.map_err(|source| {
             self.failed_flushes.fetch_add(1, Ordering::AcqRel);

@@ -216,7 +216,8 @@ fn number(name: &str, otherwise: u64) -> u64 {
 #[test]
 fn whatever_fails_what_was_acknowledged_is_there() {
     // txgs are synced when the schedule says so
-    (ZFS_TXG_TIMEOUT.set(3600), ZUSE_CATCH_UP_MS.set(600_000));
+    ZFS_TXG_TIMEOUT.set(3600);
+    ZUSE_CATCH_UP_MS.set(600_000);
     let first = number("ZUSE_SEED", 0);
     for seed in first..first + number("ZUSE_LIVES", 6) {
         let mut life = Life::new(seed);

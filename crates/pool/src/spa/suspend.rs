@@ -226,7 +226,7 @@ impl Spa {
             self.suspension.changed.wait_for(&mut state, ASK_EVERY);
         }
         *seen = Some(state.resumes);
-        !state.given_up
+        !state.given_up && self.txgs.failed().is_none()
     }
 
     /// Clears the errors of a device, or of all: puts to use what was given up or is back. A suspended pool goes on.
@@ -289,9 +289,10 @@ impl Spa {
         tree.forget();
         let policy = LoadPolicy { max_data_errors: 0, ..LoadPolicy::default() };
         let options = OpenOptions { verify: Some(policy), ..OpenOptions::default() };
+        // whatever the tunables of imports say: this decides whether data was lost
         self.zio.arc().clear();
         let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
-        open::verify((&mos, &self.zio), uberblock, uberblock.txg, &options)?;
+        open::read_back((&mos, &self.zio), uberblock, uberblock.txg, &options, (policy, true))?;
         tree.settle_flushes();
         Ok(())
     }

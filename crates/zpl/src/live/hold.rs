@@ -159,7 +159,9 @@ impl Batch {
             let mut state = self.0.lock();
             let (fixed, open) = (state.fixed, ask.spa.txgs().open());
             let fits = (ask.netfree || !state.netfree) && state.left >= ask.bytes;
-            let good = |tx: &Arc<Tx>| fixed || (fits && tx.txg() == open && tx.claim(&ask.objects));
+            // the txg may have been closed before the claim, and the next one have changed the objects
+            let is_open = || ask.spa.txgs().open() == open;
+            let good = |tx: &Arc<Tx>| fixed || (fits && tx.txg() == open && tx.claim(&ask.objects) && is_open());
             // an old transaction is released before a new one is assigned
             state.tx = state.tx.take().filter(good);
             state.left = state.left.saturating_sub(ask.bytes);

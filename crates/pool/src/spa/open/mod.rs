@@ -31,7 +31,7 @@ pub(crate) use uberblocks::newest;
 pub use vdevs::AllocBias;
 pub(crate) use vdevs::alloc_biases;
 pub use verify::{LoadErrors, LoadPolicy};
-pub(crate) use verify::{TXG_DEFER_SIZE, verify};
+pub(crate) use verify::{TXG_DEFER_SIZE, read_back, verify};
 
 use crate::dsl::Names;
 use crate::spa::create::CHECKSUM_SALT;

@@ -67,10 +67,21 @@ pub(crate) fn verify(
     let Some(policy) = options.verify.filter(|_| tunable::SPA_LOAD_VERIFY_METADATA.get() != 0) else {
         return Ok(LoadErrors::default());
     };
+    let data = tunable::SPA_LOAD_VERIFY_DATA.get() != 0 && (policy.rewind || policy.max_data_errors < u64::MAX);
+    read_back((mos, zio), uberblock, newest, options, (policy, data))
+}
+
+/// As [`verify`], whatever the tunables say: metadata, and `data` if that is true.
+pub(crate) fn read_back(
+    (mos, zio): (&Mos, &Arc<Zio>),
+    uberblock: &Uberblock,
+    newest: Txg,
+    options: &OpenOptions,
+    (policy, data): (LoadPolicy, bool),
+) -> Result<LoadErrors, Error> {
     let txg = uberblock.txg;
     let all = options.txg.is_some() || (!options.checkpoint && !is_held(txg, newest));
     let after = if all { BEFORE_ALL } else { Txg(txg.0.saturating_sub(TXG_DEFER_SIZE + 1)) };
-    let data = tunable::SPA_LOAD_VERIFY_DATA.get() != 0 && (policy.rewind || policy.max_data_errors < u64::MAX);
     let shift = u32::try_from(tunable::SPA_LOAD_VERIFY_SHIFT.get()).unwrap_or(u32::MAX);
     let most = options.arc_bytes.checked_shr(shift).unwrap_or(0);
     let mut look = Look { zio, data, most, batch: Vec::new(), bytes: 0, errors: LoadErrors::default() };

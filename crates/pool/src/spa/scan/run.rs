@@ -169,8 +169,14 @@ impl Run {
             Stage::Checkpoint { view, place, shared } => {
                 let func = ScanFunc::Resilver;
                 let Some(under_way) = spa.view()?.scrub_cursor(func)? else { return Ok(End::Gone) };
-                let sliced =
-                    self.slicer.slice(spa, |slice| Walked { cloning: true, slice, shared, view, func }.go(place))?;
+                let sliced = self.slicer.slice(spa, |slice| {
+                    let now = slice.view.at_checkpoint()?;
+                    // blocks of a checkpoint that was given up are others' by now
+                    if now.is_none_or(|now| now.uberblock().txg != view.uberblock().txg) {
+                        return Ok(true);
+                    }
+                    Walked { cloning: true, slice, shared, view, func }.go(place)
+                })?;
                 let whole = sliced.walked?;
                 self.record(spa, under_way, (sliced.tally, sliced.unreachable, sliced.unhealed))?;
                 Ok(if whole { End::Whole } else { End::More })

@@ -72,6 +72,8 @@ impl Slicer {
         walk: impl FnOnce(&mut Slice<'_, '_>) -> R,
     ) -> Result<Sliced<R>, Error> {
         let still = spa.tx_still()?;
+        // while the txg before is synced, a full pool may give away what it freed, which a view from before still leads to
+        spa.wait_synced(Txg(still.txg().0 - 1))?;
         let view = spa.view()?;
         let wanted = || spa.txgs().open() > still.txg();
         let stop = || spa.background.scan.is_interrupted();
