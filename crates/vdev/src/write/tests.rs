@@ -356,10 +356,11 @@ fn what_all_devices_together_fail_at_counts_for_their_vdev() {
         told.collect::<Vec<_>>()
     };
     let blocks = lay(&tree, 0, &[4096], Txg(7));
-    bench.disks[0].broken.store(true, Ordering::Relaxed);
+    // one bad sector: a disk that takes nothing at all is given up
+    bench.disks[0].bad.lock().unwrap().push((4 << 20)..(4 << 20) + 512);
     write(&tree, Txg(7), &blocks).unwrap();
     assert_eq!(errors(), [(0, 0, 0), (0, 1, 0), (0, 0, 0)]);
-    bench.disks[0].broken.store(false, Ordering::Relaxed);
+    bench.disks[0].bad.lock().unwrap().clear();
     write(&tree, Txg(8), &blocks).unwrap();
     bench.flip(0, (4 << 20) + 7);
     bench.disks[1].unreadable.store(true, Ordering::Relaxed);
