@@ -109,7 +109,7 @@ impl Device for Seen {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), ..Hooks::default() }
+    Hooks { env: Env::seeded(1), never_suspends: true, ..Hooks::default() }
 }
 
 /// The best uberblock on the device itself.
