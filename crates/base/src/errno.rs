@@ -217,7 +217,7 @@ mod tests {
     fn each_number_has_one_name_and_the_systems_meaning() {
         assert!(NAMES.is_sorted_by(|a, b| a.0 < b.0), "a binary search needs them in order");
         assert_eq!(Errno::EDQUOT.name(), Some("EDQUOT"));
-        assert_eq!(format!("{:?} {:?} {:>4}", Errno::ECKSUM, Errno::from_raw(9), Errno::EIO), "ECKSUM (52) 9    5");
+        assert_eq!(format!("{:?} {:?} {:>4}", Errno::ECKSUM, Errno::from_raw(999), Errno::EIO), "ECKSUM (52) 999    5");
         assert_eq!(std::io::Error::from(Errno::ENOENT).kind(), std::io::ErrorKind::NotFound);
         assert_eq!(std::io::Error::from(Errno::EROFS).kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         assert_eq!(Errno::of_io(&std::io::Error::other("x"), Errno::EPIPE), Errno::EPIPE);
