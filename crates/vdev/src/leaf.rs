@@ -41,10 +41,13 @@ pub struct Leaf {
     temporary: AtomicBool,
     /// Whether something was written that may not be on stable storage.
     unflushed: AtomicBool,
-    /// Flushes that failed, of any reason, and those of them that a txg is known to have survived. The system tells only once of what it could not
-    /// bring to stable storage: whoever is told, what others have written may be lost.
+    /// Flushes that failed, for any reason. The system tells only once of what it could not bring to stable storage: whoever is told, what
+    /// others have written may be lost.
     failed_flushes: AtomicU64,
+    /// How many of them the last txg that ended has answered for, and how many its successor need not answer for. Blocks of a txg are written
+    /// while the one before it is still ending, so that each failure counts for two.
     settled_flushes: AtomicU64,
+    carried_flushes: AtomicU64,
     /// Held over a flush: who comes meanwhile has perhaps written what it brings to stable storage, and waits.
     flushing: Mutex<()>,
     dtl: Dtl,
@@ -78,6 +81,7 @@ impl Leaf {
             unflushed: AtomicBool::new(false),
             failed_flushes: AtomicU64::new(0),
             settled_flushes: AtomicU64::new(0),
+            carried_flushes: AtomicU64::new(0),
             flushing: Mutex::new(()),
             dtl: Dtl::default(),
         }
@@ -417,14 +421,26 @@ impl Leaf {
         self.failed_flushes.load(Ordering::Acquire)
     }
 
-    /// Whether of so many flushes that failed some came after the last txg that was brought to its end.
+    /// Whether of so many flushes that failed some came after the last txg that ended.
     pub(crate) fn is_unsettled(&self, failed: u64) -> bool {
         failed != self.settled_flushes.load(Ordering::Acquire)
     }
 
-    /// A txg has ended in spite of so many flushes that failed.
+    /// Whether one of so many flushes that failed may have lost what the txg wrote that ends now.
+    pub(crate) fn is_suspect(&self, failed: u64) -> bool {
+        failed != self.carried_flushes.load(Ordering::Acquire)
+    }
+
+    /// The txg that ends now has lost nothing by so many flushes that failed.
+    pub(crate) fn accept_flushes(&self, failed: u64) {
+        self.carried_flushes.store(failed, Ordering::Release);
+    }
+
+    /// A txg has ended in spite of so many flushes that failed. What its successor had written by then may be lost by those since the
+    /// txg before.
     pub(crate) fn settle_flushes(&self, failed: u64) {
-        self.settled_flushes.store(failed, Ordering::Release);
+        let before = self.settled_flushes.swap(failed, Ordering::AcqRel);
+        self.carried_flushes.store(before, Ordering::Release);
     }
 
     /// Whether the leaf missed the txg `birth` (OpenZFS: `vdev_dtl_contains(DTL_MISSING)`).

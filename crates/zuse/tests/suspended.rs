@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base::tunable::ZUSE_CATCH_UP_MS;
+use dmu::{SyncedBlock, TxObjects};
 use oracle::judge;
 use pool::{Error, Spa, Value};
 use vdev::VdevState;
@@ -188,6 +189,50 @@ fn a_txg_whose_blocks_were_lost_is_not_committed() {
         let file = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap().object(id).unwrap();
         assert!(reads(&spa, &file, 8, if lost { 1 } else { 2 }));
         drop(file);
+        judged(&shelf, spa);
+    }
+}
+
+/// Blocks of a file that is fsynced are written while the txg before theirs is still ending: what happens to them then is not settled by that
+/// txg's end.
+#[test]
+fn a_txg_whose_blocks_were_lost_before_it_was_synced_is_not_committed() {
+    for lost in [false, true] {
+        let shelf = Shelf::new(1);
+        let spa = shelf.create("d0");
+        let (early, late) = (object(&spa), object(&spa));
+        write(&spa, &early, 1, 1).unwrap();
+        let tx_for = |file: &dmu::Object| {
+            let objset = file.objset();
+            spa.dataset_tx_for(objset, BLOCK as u64, false, TxObjects::of(objset.id(), &[file.id()])).unwrap()
+        };
+        let held = tx_for(&late);
+        let before = held.txg();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| spa.sync());
+            wait_for("the txg quiesces", || spa.txgs().open() > before);
+            let tx = tx_for(&early);
+            early.write(&tx, 0, &noise(1, 2)).unwrap();
+            let txg = tx.txg();
+            drop(tx);
+            let policy = spa.write_policy(early.objset()).unwrap();
+            assert!(matches!(early.sync_block(0, txg, &policy), Ok(SyncedBlock::Written(_))));
+            shelf.disks[0].lose_cache(lost);
+            shelf.disks[0].fail_flushes(1);
+            assert!(spa.tree().flush().is_err());
+            late.write(&held, 0, &noise(1, 3)).unwrap();
+            drop(held);
+            first.join().unwrap().unwrap();
+        });
+        assert_eq!(spa.sync().is_err(), lost);
+        let (early, late) = (early.id(), late.id());
+        assert_eq!(spa.close().is_err(), lost);
+        drop(spa);
+        let spa = shelf.import().unwrap();
+        let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+        assert!(reads(&spa, &objset.object(late).unwrap(), 1, 3));
+        assert!(reads(&spa, &objset.object(early).unwrap(), 1, if lost { 1 } else { 2 }));
+        drop(objset);
         judged(&shelf, spa);
     }
 }

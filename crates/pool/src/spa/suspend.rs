@@ -262,17 +262,22 @@ impl Spa {
 
     /// Makes `uberblock` the state of the pool on its devices; waits for them where too few are there.
     pub(crate) fn commit_patiently(&self, uberblock: &Uberblock) -> Result<(), Error> {
-        let mut seen = None;
+        // each of the two ways to fail is tried once again before the pool is suspended
+        let (mut seen, mut seen_flush) = (None, None);
         loop {
             let error = match self.commit_uberblock(uberblock) {
                 Ok(()) => return Ok(()),
                 Err(error @ Error::Vdev(vdev::Error::LabelNotWritten { .. } | vdev::Error::Flush { .. })) => error,
                 Err(error) => return Err(error),
             };
-            if !self.suspend(error.to_string(), true, &mut seen) {
+            let is_flush = matches!(error, Error::Vdev(vdev::Error::Flush { .. }));
+            // the txg before has told of it already
+            let is_known = is_flush && !self.tree().has_failed_flushes() && self.reaches_all();
+            let seen = if is_flush { &mut seen_flush } else { &mut seen };
+            if !is_known && !self.suspend(error.to_string(), true, seen) {
                 return Err(error);
             }
-            if matches!(error, Error::Vdev(vdev::Error::Flush { .. })) {
+            if is_flush {
                 self.check_written(uberblock)?;
             }
         }
@@ -281,10 +286,11 @@ impl Spa {
     /// Reads the blocks of a txg back whose flush failed. If all are there, nothing was lost by it.
     fn check_written(&self, uberblock: &Uberblock) -> Result<(), Error> {
         let tree = self.tree();
-        if tree.flush().is_err() || tree.tops().iter().any(|top| !tree.reaches(top)) {
+        if tree.flush().is_err() || !self.reaches_all() {
             // the next attempt to commit tells of it
             return Ok(());
         }
+        let known = tree.flushes();
         // what the system keeps in memory may not be on the devices
         tree.forget();
         let policy = LoadPolicy { max_data_errors: 0, ..LoadPolicy::default() };
@@ -293,7 +299,13 @@ impl Spa {
         self.zio.arc().clear();
         let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
         open::read_back((&mos, &self.zio), uberblock, uberblock.txg, &options, (policy, true))?;
-        tree.settle_flushes();
+        tree.accept_flushes(&known);
         Ok(())
+    }
+
+    /// Whether enough devices are there to read all that the pool has.
+    fn reaches_all(&self) -> bool {
+        let tree = self.tree();
+        tree.tops().iter().all(|top| tree.reaches(top))
     }
 }

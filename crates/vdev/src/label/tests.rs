@@ -278,15 +278,36 @@ fn a_flush_that_failed_for_somebody_else_is_not_forgotten() {
     assert!(tree.flush().is_err());
     assert!(matches!(bench.commit(&tree, 5, true), Err(Error::Flush { .. })));
     assert!(matches!(bench.commit(&tree, 5, true), Err(Error::Flush { .. })));
-    // where it is elsewhere as well the txg is good, and the next one has nothing to do with it
+    // where it is elsewhere as well the txg is good; the next one may have written blocks by then, the one after it cannot
     let bench = Bench::new(vec![mirror(0, 0..2)], 2);
     let tree = bench.open_with(&once);
     write_block(&tree, 5);
     assert!(tree.flush().is_err());
     bench.commit(&tree, 5, true).unwrap();
+    for txg in [6, 7] {
+        write_block(&tree, txg);
+        bench.commit(&tree, txg, true).unwrap();
+    }
+    assert_eq!(tree.dirty_dtls(), [(Guid(LEAF_GUID), missed(5, 7))]);
+}
+
+/// Blocks of files that were fsynced are written while the txg before theirs is still ending.
+#[test]
+fn a_txg_does_not_settle_what_its_successor_may_have_lost() {
+    let bench = Bench::new(vec![mirror(0, 0..1)], 1);
+    let tree = bench.open_with(&[Wrong { bad_flushes: 1, ..Wrong::default() }]);
+    write_block(&tree, 5);
     write_block(&tree, 6);
-    bench.commit(&tree, 6, true).unwrap();
-    assert_eq!(tree.dirty_dtls(), [(Guid(LEAF_GUID), missed(5, 6))]);
+    assert!(tree.flush().is_err() && tree.has_failed_flushes());
+    for txg in [5, 6] {
+        assert!(matches!(bench.commit(&tree, txg, true), Err(Error::Flush { .. })), "{txg}");
+        // its blocks were read back
+        tree.accept_flushes(&tree.flushes());
+        bench.commit(&tree, txg, true).unwrap();
+        assert!(!tree.has_failed_flushes());
+    }
+    bench.commit(&tree, 7, true).unwrap();
+    assert_eq!(tree.leaves()[0].errors.write.get(), 1, "told once");
 }
 
 #[test]

@@ -320,16 +320,16 @@ pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -
     Ok(())
 }
 
-/// Flushes what the txg wrote. A leaf that fails missed the txg, and so did one that failed for whoever else flushed it since the last. Gives
-/// each leaf with the flushes that have failed up to now.
+/// Flushes what the txg wrote. A leaf that fails missed the txg, and so did one that failed for whoever else flushed it since the txg wrote
+/// its first block. Gives each leaf with the flushes that have failed up to now.
 fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
     // also those that have been lost since the txg wrote to them
     let leaves: Vec<&Leaf> = tree.leaves().iter().map(|leaf| &**leaf).collect();
     let flushed = tasks::map(leaves, |leaf| (leaf, leaf.flush(), leaf.failed_flushes()));
     let mut failed = None;
     for (leaf, _, failures) in &flushed {
-        if leaf.is_unsettled(*failures) {
-            leaf.errors.write.add(1);
+        if leaf.is_suspect(*failures) {
+            leaf.errors.write.add(u64::from(leaf.is_unsettled(*failures)));
             leaf.miss(txg);
             failed = failed.or(Some(*leaf));
         }

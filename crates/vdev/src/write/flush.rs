@@ -2,7 +2,8 @@
 //!
 //! The system tells once of what it could not bring to stable storage, and to anybody: a flush that works says nothing of what was written before one
 //! that failed. So failures are counted for each leaf ([`Flushes`]), and who wrote holds the count of before his writes against that
-//! of after his flush. A txg does so from its predecessor's end on (`label::commit`), a batch of the intent log from its own beginning.
+//! of after his flush. A batch of the intent log does so from its own beginning; a txg from the end of the txg before its predecessor on
+//! (`label::commit`), as blocks of files that were fsynced are written while the predecessor is still ending.
 //!
 //! A leaf that may have lost something has missed the txgs of it, and what was written is as good as the rest of its redundancy. Of
 //! OpenZFS's intent log nobody hears of a flush that failed.
@@ -87,9 +88,19 @@ impl VdevTree {
         }
     }
 
-    /// Notes that nothing was lost by the flushes that have failed so far.
-    pub fn settle_flushes(&self) {
-        self.leaves().iter().for_each(|leaf| leaf.settle_flushes(leaf.failed_flushes()));
+    /// Notes that the txg that ends now has lost nothing by the flushes that had failed at `known`: its blocks were read back.
+    pub fn accept_flushes(&self, known: &Flushes) {
+        for leaf in self.leaves() {
+            if let Some(failed) = known.0.get(leaf.index()) {
+                leaf.accept_flushes(*failed);
+            }
+        }
+    }
+
+    /// Whether a flush has failed since the last txg ended.
+    #[must_use]
+    pub fn has_failed_flushes(&self) -> bool {
+        self.leaves().iter().any(|leaf| leaf.is_unsettled(leaf.failed_flushes()))
     }
 
     /// Whether everything that was written to a top-level vdev in these txgs is there without the leaves that missed a part of one. Which part
