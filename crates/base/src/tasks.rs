@@ -10,31 +10,50 @@ use rayon::slice::ParallelSliceMut;
 
 thread_local! {
     static INLINE: Cell<bool> = const { Cell::new(false) };
-    static SYNCING: Cell<bool> = const { Cell::new(false) };
+    static MARK: Cell<Mark> = const { Cell::new(Mark { syncing: false, can_fail: false }) };
+}
+
+/// What a thread works for.
+#[derive(Clone, Copy)]
+struct Mark {
+    syncing: bool,
+    can_fail: bool,
 }
 
 /// Puts a mark of this thread back when it is dropped.
-struct Before(bool);
+struct Before(Mark);
 
 impl Drop for Before {
     fn drop(&mut self) {
-        SYNCING.set(self.0);
+        MARK.set(self.0);
     }
 }
 
 /// Runs `work` as a part of the sync of a txg, with every [`map`] in it (OpenZFS: `dsl_pool_sync_context`).
 pub fn syncing<R>(work: impl FnOnce() -> R) -> R {
-    marked(true, work)
+    marked(Mark { syncing: true, ..MARK.get() }, work)
+}
+
+/// Runs `work`, which can do without what it reads, as a part of whatever the thread works for (OpenZFS: `ZIO_FLAG_CANFAIL`).
+pub fn can_fail<R>(work: impl FnOnce() -> R) -> R {
+    marked(Mark { can_fail: true, ..MARK.get() }, work)
 }
 
 /// Returns whether this thread works for the sync of a txg.
 #[must_use]
 pub fn is_syncing() -> bool {
-    SYNCING.get()
+    MARK.get().syncing
 }
 
-fn marked<R>(syncing: bool, work: impl FnOnce() -> R) -> R {
-    let _before = Before(SYNCING.replace(syncing));
+/// Returns whether this thread works for the sync of a txg, which cannot go on without what it reads.
+#[must_use]
+pub fn must_succeed() -> bool {
+    let mark = MARK.get();
+    mark.syncing && !mark.can_fail
+}
+
+fn marked<R>(mark: Mark, work: impl FnOnce() -> R) -> R {
+    let _before = Before(MARK.replace(mark));
     work()
 }
 
@@ -44,8 +63,8 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Sync + Send) ->
     if items.len() < 2 || INLINE.get() {
         return items.into_iter().map(f).collect();
     }
-    let syncing = SYNCING.get();
-    items.into_par_iter().with_max_len(64).map(|item| marked(syncing, || f(item))).collect()
+    let mark = MARK.get();
+    items.into_par_iter().with_max_len(64).map(|item| marked(mark, || f(item))).collect()
 }
 
 /// Stable sort by `key`, on all cores.
@@ -73,6 +92,11 @@ mod tests {
     fn what_works_for_a_sync_knows_it() {
         let all = |wanted: bool| super::map(vec![(); 100], |()| super::is_syncing()).iter().all(|is| *is == wanted);
         assert!(all(false) && super::syncing(|| all(true)) && all(false));
+        assert!(!super::must_succeed() && super::syncing(super::must_succeed));
+        super::syncing(|| {
+            assert!(super::can_fail(|| all(true) && !super::must_succeed()));
+            assert!(super::must_succeed());
+        });
     }
 
     #[test]

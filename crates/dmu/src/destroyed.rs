@@ -6,7 +6,7 @@
 //! which is stored on disk with the tree (`bptree_entry_phys_t`). Blocks not born after a given txg are not visited: they
 //! have another owner.
 
-use base::Txg;
+use base::{Txg, tasks};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjsetPhys};
 use zio::{Bookmark, IoClass, Zio};
 
@@ -48,7 +48,8 @@ pub fn walk_destroyed(
     visit: &mut dyn FnMut(&BlkPtr),
 ) -> Ended {
     let mut walk = Destroyed { zio, since, resume, room, visit, dnodes_per_block: 1 };
-    match walk.root(root) {
+    // what cannot be read is left for later
+    match tasks::can_fail(|| walk.root(root)) {
         Ok(()) => Ended::Done,
         Err(Stop::Paused(at)) => Ended::Paused(at),
         Err(Stop::Damaged(at, error)) => Ended::Damaged(at, error),

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::bytes::with_bits;
-use base::{Endian, Txg};
+use base::{Endian, Txg, tasks};
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
 use zio::{Bookmark, Buf, HeldWrites, IoClass, Payload, WriteCx, WriteReq, Zio};
 
@@ -217,7 +217,7 @@ impl Job {
         }
         if level > 0 {
             // if this failed the sync, every repeated sync would fail too
-            match self.tree(cx).read_indirect(bp, level, blkid) {
+            match tasks::can_fail(|| self.tree(cx).read_indirect(bp, level, blkid)) {
                 Err(_) => cx.cx.owner.stranded(bp),
                 Ok(block) => {
                     for n in 0..block.len() {

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Txg, tunable};
+use base::{Txg, tasks, tunable};
 use dmu::Tx;
 use ondisk::BlkPtr;
 use parking_lot::Mutex;
@@ -51,7 +51,7 @@ pub(crate) const SYNC_BPOBJ: &str = "sync_bplist";
 /// a table of references that cannot be read, so that its other users are unknown. A leaked block is better than a pool that stops whenever
 /// that block is dropped.
 pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zio::Error> {
-    match zio.free(txg, bp) {
+    match tasks::can_fail(|| zio.free(txg, bp)) {
         Err(
             zio::Error::Checksum { .. }
             | zio::Error::Io { .. }
