@@ -187,9 +187,9 @@ impl Spa {
     /// Updates the record of a running scrub for datasets that changed in this txg.
     pub(crate) fn sync_scan(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
-        // an absent device misses this txg: its DTL must show in the end that it was absent
+        // an absent device misses this txg, and something younger than what the scan repairs: its DTL shows in the end that it was absent
         if mos.objset.is_dirty(tx.txg()) {
-            self.tree().note_absent(tx.txg());
+            self.tree().note_absent(tx.txg().max(phys.max_txg));
         }
         let mut cursor = ScrubCursor::load(mos, phys)?;
         if cursor.settle(mos, self.view().ok().as_deref())? {
