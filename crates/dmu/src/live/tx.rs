@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use base::Txg;
 
@@ -13,6 +14,8 @@ use super::TxObjects;
 pub trait TxHold: Send + Sync {
     /// A [`Tx`] of `txg` has ended.
     fn release(&self, txg: Txg);
+    /// The thread that changes something in `txg` panicked: perhaps half of an operation is done. Called before [`TxHold::release`].
+    fn broken(&self, _txg: Txg) {}
     /// `bytes` more will be written when `txg` is synced.
     fn dirtied(&self, txg: Txg, bytes: u64);
     /// `bytes` of `txg` have been written, or no longer need to be.
@@ -145,6 +148,9 @@ impl Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(hold) = &self.hold {
+            if self.is_used() && thread::panicking() {
+                hold.broken(self.txg);
+            }
             hold.release(self.txg);
         }
     }

@@ -115,6 +115,10 @@ struct TxgHold {
 }
 
 impl TxHold for TxgHold {
+    fn broken(&self, txg: Txg) {
+        self.txgs.fail(Arc::new(Error::Bug(format!("a thread panicked within a change of txg {txg}"))));
+    }
+
     fn release(&self, txg: Txg) {
         let kept = match self.dirtied.load(Ordering::Relaxed) {
             _ if self.reservation.keeps => u64::MAX,
