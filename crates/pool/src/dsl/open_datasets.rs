@@ -69,6 +69,12 @@ impl OpenDataset {
         (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg))) || self.zil.get().is_some_and(|zil| zil.is_busy())
     }
 
+    /// Returns whether a txg after `txg` has changes of it.
+    fn is_beyond(&self, txg: Txg) -> bool {
+        let zil = self.zil.get();
+        self.objset.is_dirty(Txg(txg.0 + 1)) || zil.is_some_and(|zil| zil.is_beyond(txg))
+    }
+
     /// Returns whether anyone but the engine has its object set or its log: a file system, a volume, a receive. (The engine looks at heads through
     /// references to `OpenDataset`, which do not count.)
     fn is_used(&self) -> bool {
@@ -100,6 +106,8 @@ pub(in crate::dsl) struct OpenDatasets {
     pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
     /// Long holds of readers.
     long_holds: Arc<LongHolds>,
+    /// Object sets whose blocks a txg takes for files of others, and which do not go before that txg has its references to them.
+    cloned_from: Mutex<Vec<(Txg, Arc<Objset>)>>,
     /// The size of the pool as its root directory has it, and the txg of that size.
     pub(in crate::dsl) size: Mutex<Option<(Txg, u64)>>,
 }
@@ -157,16 +165,29 @@ impl OpenDatasets {
         self.open.lock().heads.values().cloned().collect()
     }
 
-    /// Forgets heads whose blocks a sync task is about to change underneath; what is dirty in them is lost. No new hold is taken on them, and none of
-    /// them is opened, before the task is over ([`OpenDatasets::settle`]).
+    /// Forgets heads whose blocks a sync task of `txg` is about to change underneath. No new hold is taken on them, and none of them is opened, before
+    /// the task is over ([`OpenDatasets::settle`]).
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if one of them is in use.
-    pub(in crate::dsl) fn evict(&self, ids: &[u64]) -> Result<(), Refusal> {
+    /// [`Refusal::Busy`] if one of them is in use, or if the next txg, which is open already, has changes of it.
+    pub(in crate::dsl) fn evict(&self, ids: &[u64], txg: Txg) -> Result<(), Refusal> {
         if !ids.iter().all(|id| self.long_holds.doom(*id)) {
             return Err(Refusal::Busy);
         }
-        self.close(ids, |_| false, || ())
+        self.close(ids, |head| head.is_beyond(txg), || ())
+    }
+
+    /// Keeps an object set in use until `txg` has the references to blocks that it takes from it.
+    pub(in crate::dsl) fn keep_source(&self, txg: Txg, objset: &Arc<Objset>) {
+        let mut kept = self.cloned_from.lock();
+        if !kept.iter().any(|(of, one)| *of == txg && Arc::ptr_eq(one, objset)) {
+            kept.push((txg, objset.clone()));
+        }
+    }
+
+    /// Lets go what [`OpenDatasets::keep_source`] kept for `txg`.
+    pub(in crate::dsl) fn release_sources(&self, txg: Txg) {
+        self.cloned_from.lock().retain(|(of, _)| *of > txg);
     }
 
     /// Ends what [`OpenDatasets::evict`] began: the datasets are destroyed or changed by now, or stay after all.
@@ -297,6 +318,12 @@ impl Spa {
             drop(self.dsl.open_datasets.working());
         }
         Err(Error::Refused { name: name.to_string(), why: Refusal::Busy })
+    }
+
+    /// Keeps a dataset in use, whose blocks a file of another one takes in the txg of `tx`: it is not destroyed or rolled back before that txg's sync has
+    /// the references to them.
+    pub fn keep_source(&self, tx: &Tx, objset: &Arc<Objset>) {
+        self.dsl.open_datasets.keep_source(tx.txg(), objset);
     }
 
     /// Checks that a head can be opened for a change: no long hold keeps it as it is.
@@ -463,7 +490,11 @@ impl Spa {
 
     /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
     pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
-        self.task_of(tx, move |cx| cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name));
+        self.task_of(tx, move |cx| match cx.mos.dataset_phys(id) {
+            // it was destroyed in the same txg
+            Err(error) if error.is_not_found() => Ok(()),
+            _ => cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name),
+        });
     }
 
     /// Marks that dataset `id` uses feature `name`, unless it is marked already (OpenZFS: `dsl_dataset_activate_feature`).

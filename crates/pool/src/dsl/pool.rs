@@ -81,7 +81,9 @@ impl Datasets for Spa {
     }
 
     fn sync_dirty(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        self.sync_datasets(mos, tx)
+        self.sync_datasets(mos, tx)?;
+        self.dsl.open_datasets.release_sources(tx.txg());
+        Ok(())
     }
 
     fn sync_destroys(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {

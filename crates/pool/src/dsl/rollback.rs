@@ -33,7 +33,7 @@ impl Spa {
             if spa.is_held_elsewhere(head.id) {
                 return Err(refused(&fs, Refusal::Busy));
             }
-            spa.dsl.open_datasets.evict(&[head.id]).map_err(|why| refused(&fs, why))?;
+            spa.dsl.open_datasets.evict(&[head.id], cx.tx.txg()).map_err(|why| refused(&fs, why))?;
             let clone = cx.clone_snapshot(&snap, head.phys.dir_obj, CLONE)?;
             cx.swap(&clone, &head)?;
             spa.destroy_checked(cx, &format!("{fs}/{CLONE}"), &mos.live(clone.id)?)?;

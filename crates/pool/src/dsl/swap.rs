@@ -44,7 +44,7 @@ impl Spa {
             if from.phys.prev_snap_obj != to.phys.prev_snap_obj {
                 return Err(refused(&head, Refusal::Invalid("the two heads do not have the same last snapshot")));
             }
-            cx.spa.dsl.open_datasets.evict(&[from.id, to.id]).map_err(|why| refused(&head, why))?;
+            cx.spa.dsl.open_datasets.evict(&[from.id, to.id], cx.tx.txg()).map_err(|why| refused(&head, why))?;
             cx.swap(&from, &to)
         })
     }

@@ -247,7 +247,7 @@ fn a_head_that_a_task_is_about_to_change_is_not_held() {
     let head = spa.view().unwrap().dataset("t/a").unwrap();
     let id = head.id();
     let held = spa.sync_task(move |cx| {
-        cx.spa.dsl.open_datasets.evict(&[id]).expect("nobody uses it");
+        cx.spa.dsl.open_datasets.evict(&[id], cx.tx.txg()).expect("nobody uses it");
         Ok(head.long_hold().map(drop))
     });
     assert_eq!(refusal(held.unwrap()), Refusal::Busy);
@@ -366,7 +366,7 @@ fn a_head_opened_while_a_task_changes_its_root_block_is_of_the_new_one() {
     let (begun, begins) = std::sync::mpsc::channel();
     let opened = std::thread::scope(|scope| {
         let task = move |cx: &TaskCx<'_>| {
-            cx.spa.dsl.open_datasets.evict(&[id]).expect("nobody uses it");
+            cx.spa.dsl.open_datasets.evict(&[id], cx.tx.txg()).expect("nobody uses it");
             begun.send(()).unwrap();
             std::thread::sleep(Duration::from_millis(100));
             cx.mos.edit_dataset(cx.tx, id, |phys| phys.bp = new)
@@ -376,4 +376,89 @@ fn a_head_opened_while_a_task_changes_its_root_block_is_of_the_new_one() {
         spa.objset(&a).unwrap()
     });
     assert_eq!(opened.rootbp(), new);
+}
+
+/// Runs `change` in the txg after a task's own, as another thread may, and asks the task for the dataset then.
+fn evicted_after(
+    spa: &Arc<Spa>,
+    name: &str,
+    change: impl FnOnce(&Arc<Spa>, &Arc<dmu::Objset>, &dmu::Tx) -> Result<(), Error> + Send + 'static,
+) -> Result<(), Refusal> {
+    let head = spa.view().unwrap().dataset(name).unwrap();
+    let asked = spa.sync_task(move |cx| {
+        let objset = cx.spa.objset(&head)?;
+        let spa = cx.spa.clone();
+        let tx = spa.dataset_tx_for(&objset, 1 << 16, false, dmu::TxObjects::of_set(objset.id()))?;
+        assert!(tx.txg() > cx.tx.txg());
+        change(&spa, &objset, &tx)?;
+        drop((tx, objset));
+        Ok(cx.spa.dsl.open_datasets.evict(&[head.id()], cx.tx.txg()))
+    });
+    asked.unwrap()
+}
+
+#[test]
+fn a_head_that_the_next_txg_has_changed_is_busy() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    let one = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 4096, ..NewObject::default() };
+    let made = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let id = made.clone();
+    let asked = evicted_after(&spa, "t/a", move |_, objset, tx| {
+        let object = objset.alloc_object(tx, &one)?;
+        id.store(object.id(), std::sync::atomic::Ordering::Relaxed);
+        Ok(object.write(tx, 0, &[8; 4096])?)
+    });
+    assert_eq!(asked, Err(Refusal::Busy));
+    spa.sync().unwrap();
+    let objset = spa.objset(&spa.view().unwrap().dataset("t/a").unwrap()).unwrap();
+    let object = objset.object(made.load(std::sync::atomic::Ordering::Relaxed)).unwrap();
+    assert_eq!(object.read_vec(0, 4096).unwrap(), [8; 4096]);
+    drop((object, objset));
+    // with that txg on disk it is free
+    assert_eq!(evicted_after(&spa, "t/a", |_, _, _| Ok(())), Ok(()));
+}
+
+#[test]
+fn a_dataset_whose_blocks_the_next_txg_shares_is_busy() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    let asked = evicted_after(&spa, "t/a", |spa, objset, tx| {
+        spa.keep_source(tx, objset);
+        Ok(())
+    });
+    assert_eq!(asked, Err(Refusal::Busy));
+    spa.sync().unwrap();
+    spa.sync().unwrap();
+    assert_eq!(evicted_after(&spa, "t/a", |_, _, _| Ok(())), Ok(()));
+}
+
+#[test]
+fn a_feature_of_a_dataset_that_is_gone_is_not_noted() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    let id = spa.view().unwrap().dataset("t/a").unwrap().id();
+    spa.destroy_head("t/a").unwrap();
+    let tx = spa.tx(1 << 16).unwrap();
+    spa.use_dataset_feature(&tx, id, "large_blocks");
+    drop(tx);
+    spa.sync().unwrap();
+}
+
+#[test]
+fn half_of_a_change_is_not_committed_when_its_thread_panics() {
+    for changes in [false, true] {
+        let (spa, _device) = pool();
+        let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let tx = spa.tx(1 << 16).unwrap();
+            if changes {
+                let one = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 4096, ..NewObject::default() };
+                objset.alloc_object(&tx, &one).unwrap();
+            }
+            panic!("within a change");
+        }));
+        assert!(ended.is_err());
+        assert_eq!(matches!(spa.sync(), Err(Error::Suspended(_))), changes);
+    }
 }

@@ -108,6 +108,13 @@ impl Lwbs {
         self.list.len() > 1 || self.begun.is_some() || !self.unused.is_empty()
     }
 
+    /// True if a block was allocated, or got records, in a txg after `txg`.
+    pub(crate) fn is_beyond(&self, txg: Txg) -> bool {
+        self.list.iter().any(|lwb| lwb.alloc > txg || lwb.last > txg)
+            || self.begun.as_ref().is_some_and(|(begun, _)| *begun > txg)
+            || self.unused.iter().any(|(alloc, _)| *alloc > txg)
+    }
+
     /// Performs the log's part of a txg's sync (OpenZFS: `zil_sync`).
     pub(crate) fn sync(&mut self, txg: Txg) -> Option<SyncedLog> {
         let mut synced = SyncedLog::default();

@@ -184,6 +184,12 @@ impl Zil {
         !self.pending.lock().is_empty() || self.lwbs.lock().is_busy()
     }
 
+    /// True if it holds records or blocks of a txg after `txg`.
+    #[must_use]
+    pub fn is_beyond(&self, txg: Txg) -> bool {
+        self.pending.lock().is_beyond(txg) || self.lwbs.lock().is_beyond(txg)
+    }
+
     /// Performs the log's part of the sync of `txg`, once per txg and before its object set is written. Returns the blocks to
     /// free, and the header if it changes (OpenZFS: `zil_sync`).
     #[must_use]

@@ -115,6 +115,11 @@ impl Pending {
         self.txgs = self.txgs.split_off(&Txg(synced.0.saturating_add(1)));
     }
 
+    /// True if there are records of a txg after `txg`.
+    pub(crate) fn is_beyond(&self, txg: Txg) -> bool {
+        self.txgs.last_key_value().is_some_and(|(last, _)| *last > txg)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.txgs.is_empty()
     }

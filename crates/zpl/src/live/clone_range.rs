@@ -214,6 +214,9 @@ impl Zfs {
             }
         }
         let object = output.object();
+        if input.object().objset().id() != object.objset().id() {
+            self.spa().keep_source(tx, input.object().objset());
+        }
         for (n, bp) in pointers.iter().enumerate() {
             let blkid = part.to / block + n as u64;
             match *bp {

@@ -155,7 +155,7 @@ impl Spa {
             None => None,
         };
         let ids: Vec<u64> = received.iter().map(|live| live.id).chain([head.id]).collect();
-        self.dsl.open_datasets.evict(&ids).map_err(|why| refused(name, why))?;
+        self.dsl.open_datasets.evict(&ids, cx.tx.txg()).map_err(|why| refused(name, why))?;
         if let Some(received) = received {
             self.destroy_checked(cx, &left_over, &received)?;
         }

@@ -204,7 +204,10 @@ impl Spa {
         };
         if raw.is_some() || !begun.new_fs {
             // whoever opens the dataset finds it as it is then, and does so with its key
-            self.dsl.open_datasets.evict(&[received.id, target.id]).map_err(|why| refused(&req.fs, why))?;
+            self.dsl
+                .open_datasets
+                .evict(&[received.id, target.id], cx.tx.txg())
+                .map_err(|why| refused(&req.fs, why))?;
         }
         self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
         if !begun.new_fs {
