@@ -120,15 +120,8 @@ impl<'a> Life<'a> {
 
     /// Adds or removes a log device.
     fn log_device(&mut self) -> Outcome {
-        let status = self.world.ok(&format!("zpool status {POOL}"))?;
-        let status = String::from_utf8_lossy(&status).into_owned();
         let images = self.world.images();
-        let at_hand = |name: &&str| name.starts_with("log");
-        let line = match status
-            .split_whitespace()
-            .filter_map(|word| word.rsplit('/').next())
-            .find(|name| at_hand(name) && *name != "logs")
-        {
+        let line = match self.log_of_pool()? {
             // a pool with a checkpoint keeps its devices
             Some(_) if self.checkpointed.is_some() => return Ok(()),
             Some(log) => format!("zpool remove {POOL} {}", images.join(log).display()),
@@ -140,6 +133,28 @@ impl<'a> Life<'a> {
             }
         };
         self.change(&line).map(drop)
+    }
+
+    /// The file of the log device that the pool has.
+    fn log_of_pool(&mut self) -> Result<Option<String>, String> {
+        let status = self.world.ok(&format!("zpool status {POOL}"))?;
+        let status = String::from_utf8_lossy(&status);
+        let mut names = status.split_whitespace().filter_map(|word| word.rsplit('/').next());
+        Ok(names.find(|name| name.starts_with("log") && *name != "logs").map(str::to_owned))
+    }
+
+    /// Removes the files of log devices that the pool has no more. Of two that claim one place in the pool OpenZFS's import may take the wrong one, and
+    /// then opens the other where its label says: in the world that was copied.
+    fn remove_lost_logs(&mut self) -> Outcome {
+        let kept = self.log_of_pool()?;
+        for n in 1..=self.logs {
+            let name = format!("log{n}");
+            let path = self.world.images().join(&name);
+            if kept.as_ref() != Some(&name) && path.exists() {
+                std::fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes a checkpoint, discards it or rewinds to it.
@@ -160,6 +175,7 @@ impl<'a> Life<'a> {
         self.world.ok(&format!("zpool export {POOL}"))?;
         let images = self.world.images().display().to_string();
         self.world.ok(&format!("zpool import -l --rewind-to-checkpoint -d {images} {POOL}"))?;
+        self.remove_lost_logs()?;
         self.model = before;
         self.compare()
     }
