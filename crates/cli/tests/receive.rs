@@ -323,7 +323,8 @@ fn names_that_nobody_can_find_are_told_of() {
     add("d", "FILE");
     lab.ok("zfs snapshot tank/n@2", b"");
     let told = receive(&send("1", "2"));
-    assert!(told.starts_with("Warning: tank/m@2 has one name under which no file can be found, first '/d/"), "{told}");
+    assert!(told.starts_with("Warning: tank/m@2 has one name that is the same as another "), "{told}");
+    assert!(told.contains(" first '/d/") && told.lines().count() == 3, "{told}");
     // unchanged names were warned of before
     lab.ok("put tank/n:/other/file", b"2");
     lab.ok("zfs snapshot tank/n@3", b"");
@@ -332,7 +333,23 @@ fn names_that_nobody_can_find_are_told_of() {
     add("other", &long);
     lab.ok("zfs snapshot tank/n@4", b"");
     let told = receive(&send("3", "4"));
-    assert!(told.contains("has one name ") && told.contains(&format!("first '/other/{long}'")), "{told}");
+    assert!(told.starts_with("Warning: tank/m@4 has one name that is too long when normalized\n"), "{told}");
+    assert!(told.contains(&format!("first '/other/{long}'")) && told.lines().count() == 3, "{told}");
+    // what the message advises
+    lab.ok(&format!("mv tank/m:/other/{long} tank/m:/other/short"), b"");
+    assert_eq!(lab.ok("cat tank/m:/other/short", b""), b"1");
     lab.ok("zfs destroy -r tank/m", b"");
-    assert!(receive(&send("", "4")).contains("has 2 names "));
+    add("d", &"\u{e4}".repeat(90));
+    lab.ok("zfs snapshot tank/n@5", b"");
+    let told = receive(&send("", "5"));
+    assert!(told.contains("has 2 names that are too long") && told.contains("has one name that is the same"), "{told}");
+    assert_eq!(told.lines().count(), 6, "{told}");
+    lab.ok("zfs destroy -r tank/m", b"");
+    // encrypted here; and raw, where nobody can read it
+    let key = [b"12345678\n12345678\n".as_slice()].concat();
+    lab.ok("zfs create -o encryption=on -o keyformat=passphrase tank/e", &key);
+    let ran = lab.run("zfs receive tank/e/m", &send("", "5"));
+    assert!(ran.code == 0 && ran.err.contains("has 2 names that are too long"), "{}", ran.err);
+    let raw = lab.ok("zfs send -w tank/e/m@5", b"");
+    assert_eq!(receive(&raw), "");
 }

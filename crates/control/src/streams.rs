@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use nvlist::{NvList, Value as Nv};
 use pool::{PropSource, Value};
 use stream::recv::{self, Received, RecvArgs};
+use zpl::UnreachableNames;
 
 use crate::caller::Input;
 use crate::decode::{Props, require_str};
@@ -13,8 +14,8 @@ use crate::props::check_settable;
 use crate::{Control, Error, Failed};
 
 impl Control {
-    /// Receives a stream. Answers with the bytes that were read, and the errno of each property that could not be set; a target that failed is as it
-    /// was, or, with `resumable`, can be resumed.
+    /// Receives a stream. Answers with the bytes that were read, the errno of each property that could not be set, and what cannot be looked up:
+    /// `names_too_long`, `names_same`. A target that failed is as it was, or, with `resumable`, can be resumed.
     pub(crate) fn receive(&self, input: &NvList) -> Result<NvList, Failed> {
         let target = require_str(input, "snapname")?;
         self.check_pool(target)?;
@@ -41,6 +42,13 @@ impl Control {
         out.insert("read_bytes", received.bytes);
         if received.ivset_diverged {
             out.insert("ivset_diverged", ());
+        }
+        for (key, names) in
+            [("names_too_long", &received.out_of_reach.too_long), ("names_same", &received.out_of_reach.same)]
+        {
+            if let Some(names) = unreachable(names) {
+                out.insert(key, names);
+            }
         }
         out.insert("errors", self.set_received(fs, came, local, inherit));
         Ok(out)
@@ -86,6 +94,19 @@ impl Control {
         }
         errors
     }
+}
+
+/// How many names cannot be looked up, and the first, with the object and the path of its directory.
+fn unreachable(names: &UnreachableNames) -> Option<NvList> {
+    let first = names.first.as_ref()?;
+    let mut list = NvList::new();
+    list.insert("count", names.count);
+    list.insert("name", Nv::ByteArray(first.name.clone()));
+    list.insert("dir", first.dir);
+    if let Some(path) = &first.dir_path {
+        list.insert("dir_path", Nv::ByteArray(path.clone()));
+    }
+    Some(list)
 }
 
 /// What came with the stream. One that cannot be keeps no other from being set.

@@ -64,7 +64,7 @@ pub use filesystem::{CaseSensitivity, FileSystem};
 pub use fuid::{Fuid, FuidTable};
 pub use node::Node;
 pub use path::Follow;
-pub use reach::OutOfReach;
+pub use reach::{NameInDir, OutOfReach, UnreachableNames};
 pub use reader::{Piece, Reader};
 pub use resolver::{Control, Resolved, Resolver};
 pub use used::UsedByBonus;

@@ -35,8 +35,10 @@ use std::sync::atomic::AtomicU64;
 
 use ::base::{Endian, tunable};
 use nvlist::NvList;
+use ondisk::ObjsetType;
 use ondisk::send::{Begin, DRR_FLAG_SPILL_BLOCK, RECORD_SIZE};
 use pool::{NewKey, Receiving, RecvBegin, Spa, WithoutKey};
+use zpl::{FileSystem, OutOfReach};
 
 use crate::Reader;
 use check::Check;
@@ -79,6 +81,9 @@ pub struct Received {
     pub bytes: u64,
     /// True if the base was received raw and this stream is not: later raw streams of the source will not fit any more.
     pub ivset_diverged: bool,
+    /// Names that came with the stream and cannot be looked up here. Only directories that it changed are read, and only in a file system with
+    /// `normalization` or without case; none is known of if the contents cannot be read (raw, without the key).
+    pub out_of_reach: OutOfReach,
 }
 
 /// Receives one stream, whose BEGIN record, with its `payload`, was already read from `reader`. On return the reader is
@@ -118,7 +123,15 @@ pub fn receive<R: Read + Send>(
         }
     }
     let bytes = reader.offset().saturating_sub(from);
-    Ok(Received { snapshot: args.target.clone(), bytes, ivset_diverged })
+    let out_of_reach = out_of_reach(spa, begin, &args.target).unwrap_or_default();
+    Ok(Received { snapshot: args.target.clone(), bytes, ivset_diverged, out_of_reach })
+}
+
+/// Returns the names that were received and cannot be looked up; `None` if the contents cannot be read.
+fn out_of_reach(spa: &Arc<Spa>, begin: &Begin, snapshot: &str) -> Option<OutOfReach> {
+    (ObjsetType::from(u64::from(begin.objset_type)) == ObjsetType::Zfs).then_some(())?;
+    let snapshot = spa.view().ok()?.dataset(snapshot).ok()?;
+    Some(FileSystem::open(&snapshot).ok()?.names_out_of_reach(snapshot.phys().prev_snap_txg))
 }
 
 /// Discards the state that an interrupted receive left for `fs` (`zfs receive -A`).

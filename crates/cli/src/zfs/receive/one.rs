@@ -10,7 +10,6 @@ use nvlist::{NvList, Value as Nv};
 use ondisk::send::{Begin, DRR_FLAG_CLONE, Header, Record, feature};
 use pool::prop::nicebytes;
 use pool::{Dataset, Kind};
-use zpl::{FileSystem, OutOfReach};
 
 use super::props::Into;
 use super::words::{Tried, words};
@@ -165,7 +164,7 @@ impl Receive<'_> {
         if received.contains("ivset_diverged") {
             warn_of_iv_sets(&target);
         }
-        self.warn_of_names(&target);
+        warn_of_names(&target, &received);
         if self.options.verbose {
             let seconds = begun.elapsed().as_secs_f64().max(1e-9);
             let bytes = received.get_u64("read_bytes").unwrap_or(0);
@@ -373,27 +372,6 @@ impl Receive<'_> {
         Ok(snaps.iter().any(|snap| snap.guid() == guid))
     }
 
-    /// Warns of names in the stream that cannot be looked up here. Only changes since the last snapshot are examined.
-    fn warn_of_names(&self, target: &str) {
-        let opened = |control: &control::Control| {
-            let snapshot = control.spa().view().ok()?.dataset(target).ok()?;
-            (snapshot.head_kind().ok()? == Kind::Filesystem).then_some(())?;
-            Some((FileSystem::open(&snapshot).ok()?, snapshot.phys().prev_snap_txg))
-        };
-        // without its key the names cannot be read
-        let Some((fs, since)) = self.session.control(target).ok().and_then(|control| opened(&control)) else { return };
-        let OutOfReach { first: Some((dir, name)), count } = fs.names_out_of_reach(since) else { return };
-        let above = fs.path_of(dir).unwrap_or_else(|_| format!("(directory {dir})").into_bytes());
-        let above = above.strip_suffix(b"/").unwrap_or(&above);
-        let path = shown::name(&[above, b"/", &name].concat());
-        let names = if count == 1 { "one name".to_owned() } else { format!("{count} names") };
-        eprintln!(
-            "Warning: {target} has {names} under which no file can be found, first '{path}':\nthe file system takes \
-             different spellings for one name (properties normalization and\ncasesensitivity), and such a name is the \
-             same as another one, or too long when spelled out."
-        );
-    }
-
     /// Sets properties and holds of the snapshot. A failure to set one of them is harmless.
     fn finish_snapshot(&self, target: &str, told: &Told) -> Result<(), Failure> {
         let control = self.session.control(target)?;
@@ -414,6 +392,37 @@ impl Receive<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Warns of names in the stream that cannot be looked up here.
+fn warn_of_names(target: &str, received: &NvList) {
+    let kinds = [
+        (
+            "names_too_long",
+            "too long when normalized",
+            "no file of such a name can be made, and OpenZFS can neither open nor remove it. 'zuse mv' renames it.",
+        ),
+        (
+            "names_same",
+            "the same as another name of the directory",
+            "only one of the files can be opened by this name, until it is renamed or removed.",
+        ),
+    ];
+    for (key, what, so) in kinds {
+        let Some(names) = received.get_nvlist(key) else { continue };
+        let path = match names.get_byte_array("dir_path") {
+            Some(path) => path.strip_suffix(b"/").unwrap_or(path).to_vec(),
+            None => format!("(object {})", names.get_u64("dir").unwrap_or(0)).into_bytes(),
+        };
+        let path = shown::name(&[path.as_slice(), b"/", names.get_byte_array("name").unwrap_or_default()].concat());
+        let count = match names.get_u64("count") {
+            Some(count) if count > 1 => format!("{count} names that are"),
+            _ => "one name that is".to_owned(),
+        };
+        eprintln!(
+            "Warning: {target} has {count} {what}\n(properties normalization and casesensitivity), first '{path}':\n{so}"
+        );
     }
 }
 
