@@ -102,3 +102,60 @@ fn a_pool_that_is_only_read_is_not_changed_by_what_is_lost() {
     lab.session.ok(&["zpool", "import", "-d", lab.dir(), "tank"]);
     assert_eq!(listed(&lab), [""; 0]);
 }
+
+/// A copy within a pool reports what is damaged and goes on, as one to the host does; what is damaged takes no good file's place, under
+/// whatever name it comes.
+#[test]
+fn a_damaged_file_ends_no_copy_and_takes_no_good_files_place() {
+    let lab = pool();
+    let small = vec![7; 100 << 10];
+    assert_eq!(lab.session.feed(&["put", "tank/files:/small"], &small).code, 0);
+    lab.ok("ln tank/files:/a tank/files:/z");
+    let fresh = |name: &str, good: &[&str]| {
+        // blocks of another size are read, not shared
+        lab.ok(&format!("zfs create -o recordsize=16K tank/{name}"));
+        for file in good {
+            assert_eq!(lab.session.feed(&["put", &format!("tank/{name}:/{file}")], b"good").code, 0);
+        }
+    };
+    damage(&lab.path("a"), 7);
+    let digest = |target: &str| lab.session.json(&["ls", "--json", "--sha256", target])["sha256"].clone();
+    let is_whole = |name: &str| {
+        ["b", "c"].iter().all(|file| digest(&format!("tank/{name}:/{file}")) == digest(&format!("tank/files:/{file}")))
+    };
+    let keeps = |name: &str, good: &[&str]| {
+        good.iter().for_each(|file| assert!(lab.ok(&format!("cat tank/{name}:/{file}")) == "good", "{name}/{file}"));
+        let listed = lab.ok(&format!("ls -a tank/{name}:/"));
+        assert!(!listed.contains("zuse-new"), "{listed}");
+    };
+    for (name, good) in [("none", &[][..]), ("all", &["a", "small", "z"]), ("first", &["a"]), ("last", &["z"])] {
+        fresh(name, good);
+        let ran = lab.session.run(&["cp", "-a", "tank/files:/", &format!("tank/{name}:/")]);
+        assert!(ran.code == 1 && ran.err.contains("a: bytes 0-") && ran.err.contains("small: "), "{}", ran.err);
+        assert!(is_whole(name), "{name}: {}", ran.err);
+        keeps(name, good);
+        // one by one
+        let all: Vec<String> = ["a", "b", "z", "small", "c"].iter().map(|file| format!("tank/files:/{file}")).collect();
+        let ran = lab.session.run(
+            &[&["cp"], &all.iter().map(String::as_str).collect::<Vec<_>>()[..], &[&format!("tank/{name}:/")]].concat(),
+        );
+        assert!(ran.code == 1 && is_whole(name), "{name}: {}", ran.err);
+        keeps(name, good);
+    }
+    fresh("moved", &["a", "small", "z"]);
+    let ran = lab.session.run(&[
+        "mv",
+        "tank/files:/a",
+        "tank/files:/b",
+        "tank/files:/small",
+        "tank/files:/z",
+        "tank/files:/c",
+        "tank/moved:/",
+    ]);
+    assert!(ran.code == 1, "{}", ran.err);
+    keeps("moved", &["a", "small", "z"]);
+    assert_eq!(lab.ok("ls tank/files:/"), "a\nsmall\nz\n");
+    assert_eq!(lab.ok("ls tank/moved:/"), "a\nb\nc\nsmall\nz\n");
+    lab.fails("mv tank/files:/a tank/moved:/new", 1, "nothing was removed");
+    assert_eq!(lab.ok("ls tank/files:/"), "a\nsmall\nz\n");
+}

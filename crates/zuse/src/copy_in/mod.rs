@@ -39,6 +39,8 @@ const QUEUE_BYTES: usize = 8 << 20;
 const PATHS_BYTES: usize = 4 << 20;
 /// The message when a file does not replace an existing one.
 const STAYS: &str = "what has this name stays";
+/// The same for a hard link.
+const LINK_STAYS: &str = "the file, copied under another name, is not whole; what has this name stays";
 /// Owner, group and others may look into a directory that nobody described.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -430,7 +432,10 @@ impl<'a> CopyIn<'a> {
                 self.drop_aside(id, &aside);
                 return Err(e);
             }
-            (Err(e), None) => return Err(e),
+            (Err(e), None) => {
+                self.broken.insert(id);
+                return Err(e);
+            }
         }
         match whole {
             true => self.count(data.len() as u64),
@@ -520,7 +525,12 @@ impl<'a> CopyIn<'a> {
         if self.zfs.getattr(id)?.kind() == Kind::Directory {
             return Err(zpl::Error::IsDirectory { object: id });
         }
-        if !self.zfs.lookup(&self.cred, dir, name).is_ok_and(|(there, _)| there == id) {
+        let there = self.zfs.lookup(&self.cred, dir, name).ok().map(|(there, _)| there);
+        if there.is_some_and(|there| there != id) && self.broken.contains(&id) {
+            self.failed(path, LINK_STAYS);
+            return Ok(());
+        }
+        if there != Some(id) {
             let ((), aside) = self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
             self.settle(id, aside)?;
         }
