@@ -159,3 +159,22 @@ fn a_damaged_file_ends_no_copy_and_takes_no_good_files_place() {
     lab.fails("mv tank/files:/a tank/moved:/new", 1, "nothing was removed");
     assert_eq!(lab.ok("ls tank/files:/"), "a\nsmall\nz\n");
 }
+
+/// A copy into a volume reports what is damaged and goes on, as one to the host does; what is lost becomes zeros.
+#[test]
+fn a_damaged_source_of_a_volume_is_copied_past_its_damage() {
+    let lab = pool();
+    lab.ok("zfs create -o compression=off -V 3M tank/v");
+    lab.ok("zfs create -o compression=off -V 3M tank/w");
+    let parts = |bytes: [u8; 3]| bytes.iter().flat_map(|byte| vec![*byte; 1 << 20]).collect::<Vec<u8>>();
+    assert_eq!(lab.session.feed(&["put", "tank/v"], &parts([17, 19, 23])).code, 0);
+    assert_eq!(lab.session.feed(&["put", "tank/files:/file"], &parts([17, 19, 23])).code, 0);
+    damage(&lab.path("a"), 19);
+    for source in ["tank/v:/", "tank/files:/file"] {
+        assert_eq!(lab.session.feed(&["put", "tank/w"], &parts([29, 29, 29])).code, 0);
+        let ran = lab.session.run(&["cp", source, "tank/w:/"]);
+        assert!(ran.code == 1 && ran.err.contains(&format!("lost: {source}: bytes 1048576-")), "{}", ran.err);
+        assert!(ran.err.contains("copied 2097152 bytes of data"), "{}", ran.err);
+        assert!(lab.ok("cat tank/w").as_bytes() == parts([17, 0, 23]), "{source}");
+    }
+}

@@ -100,20 +100,31 @@ pub(super) fn copy(
     check_fits(volume, target, len)?;
     let bar = bar(len, parsed.has('q'));
     let told = |n| bar.inc(n);
+    let mut is_whole = true;
     let done = match source {
         Source::Host { file, shown, .. } => match Rest::of(&file) {
             Some(rest) => copy_host(volume, target, (&file, &shown), &rest, told),
             // a device reports no length: its end is found by reading
             None => fill(volume, target, 0..u64::MAX, read_host(&file, &shown, 0), told),
         },
-        Source::Pool { from, shown } => copy_contents(volume, target, (&*from, &shown), told),
+        Source::Pool { from, shown } => {
+            let lost = |what: &str| {
+                is_whole = false;
+                bar.suspend(|| eprintln!("lost: {shown}: {what}"));
+            };
+            copy_contents(volume, target, &*from, told, lost)
+        }
     };
     bar.finish_and_clear();
     let bytes = done?;
     if !parsed.has('q') {
         eprintln!("copied {bytes} bytes of data");
     }
-    Ok(0)
+    if !is_whole {
+        eprintln!("zuse cp: {target} is incomplete: it has zeros in place of what is lost");
+        session.tell_changes();
+    }
+    Ok(u8::from(!is_whole))
 }
 
 /// The source of a volume's contents.
@@ -188,28 +199,30 @@ fn read_host(file: &File, shown: &str, start: u64) -> impl Fn(u64, &mut [u8]) ->
     }
 }
 
-/// Copies a file or volume of a pool up to its first damage; returns the number of bytes that are not in holes.
+/// Copies a file or volume of a pool; what is lost becomes a hole, and is told to `lost`. Returns the number of bytes that are not in holes.
 fn copy_contents(
     volume: &Volume,
     target: &Target,
-    (from, shown): (&dyn Contents, &str),
+    from: &dyn Contents,
     told: impl Fn(u64),
+    mut lost: impl FnMut(&str),
 ) -> Result<u64, Failure> {
     let (mut at, mut bytes) = (0, 0);
     let mut failure = None;
     let copied = read_past_damage(from, &mut |chunk| {
-        let done = match chunk {
-            Chunk::Data { offset, bytes: data } => clear(volume, target, at..offset).and_then(|()| {
-                at = offset + data.len() as u64;
-                bytes += data.len() as u64;
-                told(data.len() as u64);
-                volume.write(offset, data).map_err(|e| failed(format!("{target}: {e}")))
-            }),
+        let (offset, data) = match chunk {
+            Chunk::Data { offset, bytes } => (offset, bytes),
             Chunk::Lost { range, why } => {
-                Err(failed(format!("{shown}: bytes {}-{}: {why}", range.start, range.end - 1)))
+                lost(&format!("bytes {}-{}: {why}", range.start, range.end - 1));
+                return Ok(());
             }
         };
-        done.map_err(|e| {
+        let written = clear(volume, target, at..offset)
+            .and_then(|()| volume.write(offset, data).map_err(|e| failed(format!("{target}: {e}"))));
+        at = offset + data.len() as u64;
+        bytes += data.len() as u64;
+        told(data.len() as u64);
+        written.map_err(|e| {
             failure = Some(e);
             io::Error::other("the copy ends")
         })
