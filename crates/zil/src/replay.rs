@@ -13,7 +13,7 @@
 //! * no record after it was applied in T or before, because a window is in one txg as a whole, and the txgs of successive windows
 //!   never decrease.
 //!
-//! Within a window records may be applied in any order that the [plan](crate::plan) allows: no crash can separate them. After a
+//! Within a window records may be applied in any order that the [`plan`](mod@crate::plan) allows: no crash can separate them. After a
 //! crash the replay continues after the mark, here or with OpenZFS, and applies nothing twice.
 //!
 //! # Records that free much
@@ -29,7 +29,7 @@
 //! then says that nothing is left to replay.
 //!
 //! # Speed
-//! First the blocks that the records will need are read into the cache, many reads at a time ([`prime`](crate::prime)). Then
+//! First the blocks that the records will need are read into the cache, many reads at a time ([`prime`](mod@crate::prime)). Then
 //! records without a common object are applied in parallel, [`ZIL_REPLAY_PARALLEL`](tunable::ZIL_REPLAY_PARALLEL) at a time; and
 //! a write that is overwritten before anything could read it is skipped. With `ZIL_REPLAY_PARALLEL` 0, records are applied one
 //! after the other.

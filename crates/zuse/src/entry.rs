@@ -10,7 +10,7 @@ use crate::salvage::{Chunk, read_past_damage};
 /// Files larger than this are digested by their data segments.
 const SEGMENTS_FROM: u64 = 64 << 20;
 
-/// The optional parts of [`line`] beyond the attributes.
+/// The optional parts of [`line()`] beyond the attributes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The SHA-256 of the contents of regular files.

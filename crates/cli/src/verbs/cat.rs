@@ -45,7 +45,7 @@ fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
     contents(node, out)
 }
 
-/// As [`file`], once it is known that the node has data.
+/// As [`file()`], once it is known that the node has data.
 fn contents(from: &dyn Contents, out: &mut dyn Write) -> io::Result<Option<String>> {
     let mut at = 0;
     let mut damage = None;
