@@ -109,7 +109,8 @@ impl Driver {
         self.rng().fill(&mut bytes);
         data.write(0, &bytes);
         let tx = spa.tx(bytes.len() as u64).context(|| format!("tx in {name}"))?;
-        let new = dmu::NewObject { object_type: ObjectType(0x80), block_size: BLOCK, ..dmu::NewObject::default() };
+        let new =
+            dmu::NewObject { object_type: ObjectType::OTN_UINT8_DATA, block_size: BLOCK, ..dmu::NewObject::default() };
         let object = objset.alloc_object(&tx, &new).context(|| format!("object of {name}"))?;
         object.write(&tx, 0, &bytes).context(|| format!("write into {name}"))?;
         let written = tx.txg().0;

@@ -12,9 +12,10 @@ use crate::compare::{Context, Result, compare, same_bytes};
 use crate::model::{Data, Entries, History, Model, Thing, Value};
 
 /// Types of objects with bytes: data and metadata are written by different rules.
-const DATA_TYPES: [ObjectType; 3] = [ObjectType::PLAIN_FILE_CONTENTS, ObjectType(0x80), ObjectType(0xc0)];
+const DATA_TYPES: [ObjectType; 3] =
+    [ObjectType::PLAIN_FILE_CONTENTS, ObjectType::OTN_UINT8_DATA, ObjectType::OTN_UINT8_METADATA];
 /// Types of ZAPs.
-const ZAP_TYPES: [ObjectType; 2] = [ObjectType(0x84), ObjectType(0xc4)];
+const ZAP_TYPES: [ObjectType; 2] = [ObjectType::OTN_ZAP_DATA, ObjectType::OTN_ZAP_METADATA];
 const BLOCK_SIZES: [u64; 8] = [512, 1024, 4096, 4096, 8192, 16 << 10, 32 << 10, 128 << 10];
 const SLOTS: [usize; 8] = [1, 1, 1, 2, 3, 4, 8, 16];
 /// Number of recent operations listed in a failure report.
@@ -240,7 +241,7 @@ impl Driver {
             object_type: *self.rng.pick(&DATA_TYPES),
             block_size,
             indirect_shift: *self.rng.pick(&[0, 12, 12, 13, 14, 17]),
-            bonus_type: if bonus_len == 0 { ObjectType::NONE } else { ObjectType(0x80) },
+            bonus_type: if bonus_len == 0 { ObjectType::NONE } else { ObjectType::OTN_UINT8_DATA },
             bonus_len,
             slots,
             ..NewObject::default()

@@ -110,6 +110,17 @@ impl ObjectType {
         DSL_CLONES = 52; BPOBJ_SUBOBJ = 53;
     }
 
+    /// Bytes of data, as a type described by its own bits (OpenZFS: `DMU_OTN_UINT8_DATA`).
+    pub const OTN_UINT8_DATA: ObjectType = ObjectType(0x80);
+    /// Bytes of metadata (OpenZFS: `DMU_OTN_UINT8_METADATA`).
+    pub const OTN_UINT8_METADATA: ObjectType = ObjectType(0xc0);
+    /// 64-bit words of metadata (OpenZFS: `DMU_OTN_UINT64_METADATA`).
+    pub const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
+    /// A ZAP of data (OpenZFS: `DMU_OTN_ZAP_DATA`).
+    pub const OTN_ZAP_DATA: ObjectType = ObjectType(0x84);
+    /// A ZAP of metadata (OpenZFS: `DMU_OTN_ZAP_METADATA`).
+    pub const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
+
     /// True if the type is described by its own bits (OpenZFS: `DMU_OT_NEWTYPE`).
     #[must_use]
     pub const fn is_self_describing(self) -> bool {

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
-use ondisk::BlkPtr;
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
+use ondisk::{BlkPtr, ObjectType};
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 use zil::write::Zil;
 
@@ -20,7 +20,6 @@ use crate::dsl::{LongHolds, Pending, Quota, Refusal, ResumeSlots};
 use crate::spa::Spa;
 use crate::spa::feature;
 use crate::spa::mos::Mos;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::{Dataset, Error};
 
 /// Unused heads that stay open, so that reopening them is cheap.
@@ -518,7 +517,7 @@ impl Spa {
     pub(in crate::dsl) fn zapify(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<Zap, Error> {
         let object = mos.object(id)?;
         if !object.phys().object_type.is_zap() {
-            object.set_type(tx, OTN_ZAP_METADATA)?;
+            object.set_type(tx, ObjectType::OTN_ZAP_METADATA)?;
             Zap::create_in(tx, &object.reload()?, 0)?;
             self.feature_increment(mos, tx, "extensible_dataset")?;
         }

@@ -22,7 +22,6 @@ use crate::spa::feature::write as features;
 use crate::spa::import::{ImportOptions, ViewBase};
 use crate::spa::metaslab::alloc::{ALL_VDEV_ZAPS, PoolSpace};
 use crate::spa::mos::edit;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::props::write::check_pool_props;
 use crate::spa::{Hooks, Parts, Spa};
@@ -251,10 +250,10 @@ impl Spa {
     pub(crate) fn construct_zaps(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let all = match mos.named_zap(ALL_VDEV_ZAPS)? {
             Some(all) => all,
-            None => Zap::create_link(tx, &mos.root_zap()?, ALL_VDEV_ZAPS, OTN_ZAP_METADATA)?,
+            None => Zap::create_link(tx, &mos.root_zap()?, ALL_VDEV_ZAPS, ObjectType::OTN_ZAP_METADATA)?,
         };
         let one = |vdev: &mut NvList, name: &str| -> Result<u64, Error> {
-            let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+            let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
             all.add_int(tx, id, id)?;
             vdev.insert(name, id);
             Ok(id)

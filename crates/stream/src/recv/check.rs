@@ -135,7 +135,8 @@ impl Check {
         ensure(r.object_type != 0, || "type is DMU_OT_NONE".into())?;
         valid_type("type", r.object_type)?;
         valid_type("bonus type", r.bonus_type)?;
-        let bare = [u32::from(ObjectType::SA.0), OTN_UINT64_METADATA].contains(&r.bonus_type);
+        let bare =
+            [ObjectType::SA, ObjectType::OTN_UINT64_METADATA].map(|kind| u32::from(kind.0)).contains(&r.bonus_type);
         let agree = (r.bonus_type == 0) == (r.bonuslen == 0) || bare;
         ensure(agree, || format!("bonus type {} incompatible with bonus length {}", r.bonus_type, r.bonuslen))?;
         let slots = r.dn_slots.max(1);
@@ -251,9 +252,6 @@ fn stored(psize: u64, lsize: u64, compress: u8) -> Checked {
         format!("physical size {psize} of an uncompressed raw block of {lsize} bytes")
     })
 }
-
-/// A bonus type whose buffer may be empty (OpenZFS: `DMU_OTN_UINT64_METADATA`).
-const OTN_UINT64_METADATA: u32 = 0xc3;
 
 fn raw_object(r: &Object, slots: u8, capacity: u64) -> Checked {
     ensure(r.flags & !(DRR_OBJECT_SPILL | DRR_RAW_BYTESWAP) == 0, || format!("invalid flags {:#x}", r.flags))?;

@@ -21,7 +21,6 @@ use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_old_component};
 use crate::dsl::refused;
 use crate::dsl::space::Delta;
 use crate::spa::bpobj::Space;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 
@@ -30,8 +29,6 @@ const TOUPPER: u64 = 2;
 /// Words of a bookmark without, and with, what feature `bookmark_v2` brings.
 const WORDS_V1: usize = 3;
 const WORDS_V2: usize = 12;
-/// An array of words as a self-describing object type (OpenZFS: `DMU_OTN_UINT64_METADATA`).
-const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
 /// Blocks of redaction lists (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const REDACTION_BLOCK: u64 = 128 << 10;
 /// The most bytes of a bonus buffer in a dnode of one slot (OpenZFS: `DN_OLD_MAX_BONUSLEN`).
@@ -292,7 +289,7 @@ impl Spa {
         if let Some(zap) = mos.bookmark_zap(head)? {
             return Ok(zap);
         }
-        let new = NewZap { object_type: OTN_ZAP_METADATA, normflags: TOUPPER, ..NewZap::default() };
+        let new = NewZap { object_type: ObjectType::OTN_ZAP_METADATA, normflags: TOUPPER, ..NewZap::default() };
         let zap = Zap::create_with(tx, &mos.objset, &new)?;
         self.feature_increment(mos, tx, "bookmarks")?;
         self.zapify(mos, tx, head)?.add_u64(tx, dataset_keys::BOOKMARK_NAMES, zap.object().id())?;
@@ -328,9 +325,9 @@ impl Spa {
         let object = mos.objset.alloc_object(
             tx,
             &NewObject {
-                object_type: OTN_UINT64_METADATA,
+                object_type: ObjectType::OTN_UINT64_METADATA,
                 block_size: REDACTION_BLOCK,
-                bonus_type: OTN_UINT64_METADATA,
+                bonus_type: ObjectType::OTN_UINT64_METADATA,
                 bonus_len: if spill { 0 } else { bytes.len() },
                 ..NewObject::default()
             },

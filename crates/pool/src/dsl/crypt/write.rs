@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use codec::crypt::{DatasetKey, KEY_VERSION, Suite, WrappedKey, WrappingKey};
 use dmu::{Tx, ZapValue};
+use ondisk::ObjectType;
 use ondisk::dsl::dir_keys;
 
 use crate::dsl::Refusal;
 use crate::dsl::lookup::Live;
 use crate::dsl::props::write::Put;
 use crate::dsl::refused;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, KeyFormat, KeyInfo, Value};
@@ -296,7 +296,7 @@ impl TaskCx<'_> {
         let guid = spa.env().random_u64();
         let broken = |source| Error::Key { name: id.to_string(), source };
         let key = DatasetKey::new(plan.cipher, guid, KEY_VERSION, &master, &hmac).map_err(broken)?;
-        let object = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+        let object = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
         let root = match &plan.root {
             Ok(root) => *root,
             Err(_) => dir,

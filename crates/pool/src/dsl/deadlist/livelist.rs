@@ -10,9 +10,9 @@ use std::collections::HashMap;
 
 use base::{Txg, tunable};
 use dmu::Tx;
-use ondisk::BlkPtr;
 use ondisk::bpobj::livelist_entry_is_free;
 use ondisk::dsl::dir_keys;
+use ondisk::{BlkPtr, ObjectType};
 
 use crate::Error;
 use crate::dsl::deadlist::Deadlist;
@@ -20,7 +20,6 @@ use crate::dsl::space::Delta;
 use crate::spa::Spa;
 use crate::spa::bpobj::Bpobj;
 use crate::spa::mos::Mos;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 
 /// Key of the livelists of destroyed clones, in the MOS directory.
 pub(in crate::dsl) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
@@ -107,7 +106,7 @@ impl Spa {
         let deleted = match mos.number(DELETED_CLONES)? {
             Some(id) => id,
             None => {
-                let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+                let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
                 mos.root_zap()?.add_u64(tx, DELETED_CLONES, id)?;
                 id
             }

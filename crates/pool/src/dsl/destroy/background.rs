@@ -41,8 +41,6 @@ pub(in crate::dsl) const FREE_BPOBJ: &str = "free_bpobj";
 const BPTREE: &str = "bptree_obj";
 /// The directory that has the space of what is being freed.
 const FREE_DIR: &str = "$FREE";
-/// An array of words as a self-describing object type (OpenZFS: `DMU_OTN_UINT64_METADATA`).
-const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
 /// The clock is looked at after this many blocks.
 const BLOCKS_PER_LOOK: u64 = 64;
 /// Blocks of the array (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
@@ -248,9 +246,9 @@ impl Spa {
 
     fn new_bptree(&self, mos: &Mos, tx: &Tx) -> Result<Object, Error> {
         let new = NewObject {
-            object_type: OTN_UINT64_METADATA,
+            object_type: ObjectType::OTN_UINT64_METADATA,
             block_size: BPTREE_BLOCK,
-            bonus_type: OTN_UINT64_METADATA,
+            bonus_type: ObjectType::OTN_UINT64_METADATA,
             bonus_len: BptreePhys::SIZE,
             ..NewObject::default()
         };

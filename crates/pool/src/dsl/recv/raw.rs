@@ -10,6 +10,7 @@ use base::tunable;
 use codec::crypt::{KEY_VERSION, Suite, WrappedKey};
 use dmu::{Objset, RawObjset};
 use nvlist::NvList;
+use ondisk::ObjectType;
 use ondisk::dsl::{dataset_keys, dir_keys};
 
 use crate::dsl::Refusal;
@@ -17,7 +18,6 @@ use crate::dsl::crypt::write::KeyForm;
 use crate::dsl::props::write::Put;
 use crate::dsl::recv::RecvBegin;
 use crate::spa::mos::Mos;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -179,7 +179,7 @@ impl TaskCx<'_> {
         if let Some(info) = mos.key_info(dir)? {
             return mos.put_wrapped(tx, info.object, &raw.keys, raw.form, info.root_dir);
         }
-        let object = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+        let object = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
         mos.put_wrapped(tx, object, &raw.keys, raw.form, dir)?;
         let zap = mos.zap(object)?;
         zap.add_u64(tx, "DSL_CRYPTO_REFCOUNT", 1)?;

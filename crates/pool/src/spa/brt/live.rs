@@ -29,8 +29,6 @@ const RANGE: u64 = 16 << 20;
 const BLOCK: usize = 32 << 10;
 /// log2 of the block sizes of the ZAP of entries (OpenZFS: `brt_zap_default_bs`, `brt_zap_default_ibs`).
 const SHIFT: u8 = 13;
-const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
-const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
 /// The largest vdev size that is accepted, whatever the configuration says: 1 PiB.
 const VDEV_MAX: u64 = 1 << 50;
 /// The most txgs that have notes at a time.
@@ -190,7 +188,7 @@ impl VdevState {
             cx.tx,
             &cx.mos.objset,
             &NewZap {
-                object_type: OTN_ZAP_METADATA,
+                object_type: ObjectType::OTN_ZAP_METADATA,
                 flags: FatHeader::FLAG_HASH64 | FatHeader::FLAG_UINT64_KEY,
                 block_shift: SHIFT,
                 indirect_shift: SHIFT,
@@ -200,9 +198,9 @@ impl VdevState {
         let object = cx.mos.objset.alloc_object(
             cx.tx,
             &NewObject {
-                object_type: OTN_UINT64_METADATA,
+                object_type: ObjectType::OTN_UINT64_METADATA,
                 block_size: BLOCK as u64,
-                bonus_type: OTN_UINT64_METADATA,
+                bonus_type: ObjectType::OTN_UINT64_METADATA,
                 bonus_len: PHYS_SIZE,
                 ..NewObject::default()
             },

@@ -17,8 +17,6 @@ use super::{Class, Table};
 use crate::Error;
 use crate::spa::mos::Mos;
 
-/// Words of metadata (OpenZFS: `DMU_OTN_UINT64_METADATA`).
-const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
 /// Size of a block of a log.
 const BLOCK: usize = 128 << 10;
 const FLUSHING: u8 = 1;
@@ -185,9 +183,9 @@ impl LiveLog {
         let object = cx.mos.objset.alloc_object(
             cx.tx,
             &NewObject {
-                object_type: OTN_UINT64_METADATA,
+                object_type: ObjectType::OTN_UINT64_METADATA,
                 block_size: BLOCK as u64,
-                bonus_type: OTN_UINT64_METADATA,
+                bonus_type: ObjectType::OTN_UINT64_METADATA,
                 bonus_len: LOG_HEADER_SIZE,
                 ..NewObject::default()
             },

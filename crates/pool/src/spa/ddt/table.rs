@@ -18,8 +18,6 @@ use crate::Error;
 use crate::spa::frees::free_if_known;
 use crate::spa::mos::Mos;
 
-/// A ZAP of metadata (OpenZFS: `DMU_OTN_ZAP_METADATA`).
-pub(super) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
 /// log2 of the size of data and of indirect blocks of the ZAPs (OpenZFS: `ddt_zap_default_bs`, `ddt_zap_default_ibs`).
 const BLOCK_SHIFT: u8 = 15;
 /// The statistics of all tables, in the MOS directory.
@@ -278,7 +276,7 @@ impl LiveTable {
             Zap::create_link(cx.tx, root, STATS, ObjectType::DDT_STATS)?;
         }
         if self.flat() && self.directory.is_none() {
-            let own = Zap::create_link(cx.tx, root, &directory_name(self.checksum), OTN_ZAP_METADATA)?;
+            let own = Zap::create_link(cx.tx, root, &directory_name(self.checksum), ObjectType::OTN_ZAP_METADATA)?;
             own.add_u64(cx.tx, "version", 1)?;
             own.add_u64(cx.tx, "flags", FLAG_FLAT | FLAG_LOG)?;
             self.directory = Some(own.object().id());

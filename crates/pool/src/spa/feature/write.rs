@@ -17,7 +17,6 @@ use crate::spa::bpobj::write::EmptyCount;
 use crate::spa::ddt::FeatureUse;
 use crate::spa::feature::{self, Feature, State};
 use crate::spa::mos::Mos;
-use crate::spa::mos::edit::OTN_ZAP_METADATA;
 
 const FOR_READ: &str = "features_for_read";
 const FOR_WRITE: &str = "features_for_write";
@@ -41,7 +40,7 @@ pub(crate) fn refcount(mos: &Mos, def: &Feature) -> Result<Option<u64>, Error> {
 /// Makes the lists of features in a new pool.
 pub(crate) fn create_lists(mos: &Mos, tx: &Tx) -> Result<(), Error> {
     for name in [FOR_READ, FOR_WRITE, DESCRIPTIONS] {
-        let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+        let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
         mos.root_zap()?.add_u64(tx, name, id)?;
     }
     Ok(())
@@ -76,7 +75,7 @@ impl Spa {
         }
         self.set_refcount(mos, tx, def, u64::from(def.activates_on_enable()))?;
         if def.name == "enabled_txg" && mos.number(ENABLED_TXG)?.is_none() {
-            let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+            let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
             mos.root_zap()?.add_u64(tx, ENABLED_TXG, id)?;
         }
         if let Some(txgs) = mos.named_zap(ENABLED_TXG)? {

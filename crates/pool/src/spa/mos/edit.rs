@@ -19,9 +19,6 @@ pub(crate) const SMALL_INDIRECT_SHIFT: u8 = 14;
 /// The byte order that is written: little-endian.
 pub(crate) const OURS: Endian = Endian::Little;
 
-/// A metadata ZAP whose object type encodes what it is (OpenZFS: `DMU_OTN_ZAP_METADATA`).
-pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
-
 impl Mos {
     /// Changes the directory in object `id`.
     pub(crate) fn edit_dir<R>(&self, tx: &Tx, id: u64, edit: impl FnOnce(&mut DslDirPhys) -> R) -> Result<R, Error> {

@@ -23,10 +23,6 @@ pub(super) const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
 const CHECKPOINT_SM: &str = "com.delphix:pool_checkpoint_sm";
 const OBSOLETE_SM: &str = "com.delphix:indirect_obsolete_sm";
 
-/// Words of metadata (OpenZFS: `DMU_OTN_UINT64_METADATA`).
-const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
-/// A ZAP of metadata (`DMU_OTN_ZAP_METADATA`).
-const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
 /// log2 of the indirect blocks of space maps (`space_map_ibs`).
 const INDIRECT_SHIFT: u8 = 14;
 /// Block size of the unflushed txgs of a vdev (`SPA_OLD_MAXBLOCKSIZE`).
@@ -134,7 +130,7 @@ impl<'a> Store<'a> {
                 Some(id) => id,
                 None => {
                     let new = NewObject {
-                        object_type: OTN_UINT64_METADATA,
+                        object_type: ObjectType::OTN_UINT64_METADATA,
                         block_size: UNFLUSHED_BLOCK,
                         ..NewObject::default()
                     };
@@ -254,7 +250,7 @@ impl MapStore for Store<'_> {
         let zap = match self.mos.root_zap()?.lookup_u64(LOG_SPACEMAP_ZAP)? {
             Some(id) => id,
             None => {
-                let id = self.mos.new_zap(self.tx, OTN_ZAP_METADATA)?;
+                let id = self.mos.new_zap(self.tx, ObjectType::OTN_ZAP_METADATA)?;
                 self.mos.root_zap()?.add_u64(self.tx, LOG_SPACEMAP_ZAP, id)?;
                 self.spa.feature_increment(self.mos, self.tx, "log_spacemap")?;
                 id
