@@ -2,7 +2,7 @@
 //!
 //! [`AheadSource::plan`] is told of blocks in the order in which they will be read. Where they lie on the leaves is put together to *ranges* across gaps
 //! of up to `zfs_vdev_read_gap_limit` bytes. [`LeafSource::read`] copies from the range, waits for it if it is under way, and begins
-//! the next ones. What no range covers, and what failed, is read as if there were none: an error is found and counted there.
+//! the next ones that there is room for. What no range covers, and what failed, is read as if there were none: an error is found and counted there.
 //!
 //! A device that is read through the page cache is not read ahead of: the system does that.
 
@@ -191,7 +191,7 @@ impl State {
         lane.passed = lane.passed.max(number);
     }
 
-    /// Begins ranges while there is room for them; `wanted` in any case.
+    /// Begins ranges while there is room for them; `wanted`, and those before it, in any case.
     fn advance(&mut self, wanted: Option<(usize, usize)>) {
         while let Some((at, number)) = self.order.get(self.begun).map(|(at, n)| (*at as usize, *n as usize)) {
             let Some(range) = self.lanes.get(at).and_then(|lane| lane.ranges.get(number)) else { return };
@@ -208,9 +208,15 @@ impl State {
 
     /// Whether a range is begun before it is asked for.
     fn may_begin(&self, at: usize, range: &Range) -> bool {
-        let device = self.lanes.get(at).and_then(|lane| lane.leaf.device());
-        let waits = device.is_some_and(|device| !matches!(device.way(range.offset, range.len), Way::Here));
-        (waits || self.flight.is_slow()) && (self.bytes == 0 || self.bytes + range.len <= LIMIT)
+        let Some(lane) = self.lanes.get(at) else { return false };
+        let waits = lane.leaf.device().is_some_and(|device| !matches!(device.way(range.offset, range.len), Way::Here));
+        (waits || self.flight.is_slow())
+            && (self.bytes == 0 || self.bytes + range.len <= LIMIT)
+            && self.flight.has_room(&lane.leaf, self.class(), range.len)
+    }
+
+    fn class(&self) -> IoClass {
+        self.class.unwrap_or(IoClass::AsyncRead)
     }
 
     fn is_planned(&self, (at, number): (usize, usize)) -> bool {
@@ -219,9 +225,9 @@ impl State {
     }
 
     fn begin(&mut self, at: usize, number: usize) {
+        let class = (self.class(), Direction::Read);
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let Some(range) = lane.ranges.get_mut(number) else { return };
-        let class = (self.class.unwrap_or(IoClass::AsyncRead), Direction::Read);
         let (offset, len, count) = (range.offset, aligned(&lane.leaf, range.offset, range.len), range.count);
         let tag = (at as u64) << 32 | number as u64;
         let begun = self.flight.begin(&lane.leaf, class, offset, Buffer::take(len), (tag, count > 1));

@@ -20,7 +20,7 @@ use crate::raidz::Raidz;
 use crate::read::Request;
 use crate::report::ReadReport;
 use crate::source::ReadCx;
-use crate::{Error, Leaf};
+use crate::{Error, Leaf, queue};
 
 /// The block size for which space is deflated, whatever blocks are really written (128 KiB).
 const DEFLATE_BLOCK: u64 = 1 << 17;
@@ -356,7 +356,8 @@ impl VdevTree {
         }
         let top = self.top(vdev).ok_or(Error::NoVdev { id: vdev })?;
         let mut request = Request { tree: self, cx, birth, report: ReadReport::default(), heals: cx.heal };
-        request.read(top, offset, buf, check)?;
+        // the caller may wait for the pool then
+        request.read(top, offset, buf, check).inspect_err(|_| queue::land_all())?;
         Ok(request.report)
     }
 }

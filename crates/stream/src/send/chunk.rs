@@ -74,8 +74,7 @@ pub(super) struct Chunk {
     buf: Vec<u8>,
     used: usize,
     pieces: Vec<Piece>,
-    /// Reads of the payloads that are under way, and the pieces in the order on the devices.
-    ahead: AheadSource,
+    /// The pieces in the order on the devices.
     order: Vec<usize>,
 }
 
@@ -136,32 +135,31 @@ impl Chunk {
         }
     }
 
-    /// Lets the devices begin to read the payloads.
-    pub(super) fn begin(&mut self, zio: &Zio) {
+    /// Lets the devices begin to read the payloads, through `ahead`.
+    pub(super) fn begin(&mut self, zio: &Zio, ahead: &AheadSource) {
         let fill = |n: &usize| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref());
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
         order.sort_by_cached_key(|n| fill(n).map(Fill::place));
         let blocks = order.iter().filter_map(fill).map(|fill| &fill.bp);
         let plain = blocks.filter(|bp| !bp.is_gang() && !bp.is_embedded() && !bp.is_hole());
         let planned = plain.map(|bp| (bp.dva(0), bp.psize(), bp.birth_physical()));
-        self.ahead.plan(&zio.tree(), ReadMode::Normal, IoClass::AsyncRead, planned);
+        ahead.plan(&zio.tree(), ReadMode::Normal, IoClass::AsyncRead, planned);
         self.order = order;
     }
 
-    /// Reads all payloads, in disk order, and sums everything.
-    pub(super) fn fill(&mut self, zio: &Zio, worker: &mut Worker) -> Result<(), Error> {
+    /// Reads all payloads, in disk order, and sums everything. `ahead` has what [`Chunk::begin`] began.
+    pub(super) fn fill(&mut self, zio: &Zio, ahead: AheadSource, worker: &mut Worker) -> Result<(), Error> {
         for n in std::mem::take(&mut self.order) {
             let Some(piece) = self.pieces.get_mut(n) else { continue };
             let (head, body) = self.buf.get_mut(piece.at..).unwrap_or_default().split_at_mut(RECORD_SIZE);
             let body = body.get_mut(..piece.len).unwrap_or_default();
             let proved = match &piece.fill {
-                Some(fill) => fill.read(zio, worker, &self.ahead, body)?,
+                Some(fill) => fill.read(zio, worker, &ahead, body)?,
                 None => None,
             };
             piece.head = sum_of_record(head.get(..CHECKSUM_OFFSET).unwrap_or_default());
             piece.body = proved.unwrap_or_else(|| fletcher4(body, OURS));
         }
-        self.ahead.finish();
         Ok(())
     }
 

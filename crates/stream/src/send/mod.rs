@@ -37,6 +37,7 @@ use dmu::Objset;
 use ondisk::dsl::RedactEntry;
 use ondisk::send::{Begin, End, Header, Record};
 use pool::Dataset;
+use vdev::AheadSource;
 use zio::Zio;
 
 pub use base_of::Base;
@@ -144,11 +145,11 @@ pub fn send(
     if flags.saved.is_some() {
         return Ok(());
     }
-    let mut last = Chunk::default();
+    let (mut last, ahead) = (Chunk::default(), AheadSource::default());
     let end = Header { payloadlen: 0, checksum: [0; 4], record: Record::End(End { checksum: sum.value(), toguid }) };
     last.put(&end.encode(OURS), &[], None, 0);
-    last.begin(zio);
-    last.fill(zio, &mut Worker::default())?;
+    last.begin(zio, &ahead);
+    last.fill(zio, ahead, &mut Worker::default())?;
     write(last.seal(&mut sum), out, progress)
 }
 
@@ -210,15 +211,16 @@ impl<'a> Plan<'a> {
 fn fill_chunks<'a>(zio: &Zio, line: &'a Line) {
     let mut worker = Worker::default();
     let begun = |mut taken: Taken<'a>| {
-        taken.begin(|chunk| chunk.begin(zio));
-        taken
+        let ahead = AheadSource::default();
+        taken.begin(|chunk| chunk.begin(zio, &ahead));
+        (taken, ahead)
     };
     let mut next = line.take().map(begun);
-    while let Some(taken) = next.take() {
+    while let Some((taken, ahead)) = next.take() {
         // the devices read it while this one is summed
-        let ahead = line.try_take().map(begun);
-        taken.fill(|chunk| chunk.fill(zio, &mut worker));
-        next = ahead.or_else(|| line.take().map(begun));
+        let second = line.try_take().map(begun);
+        taken.fill(|chunk| chunk.fill(zio, ahead, &mut worker));
+        next = second.or_else(|| line.take().map(begun));
     }
 }
 

@@ -109,11 +109,6 @@ impl Flight {
                 || self.ring.as_ref().is_some_and(Ring::is_full))
     }
 
-    /// Whether none is under way, and none has ended that was not told of.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ring_count + self.threads_count == 0 && self.landed.is_empty()
-    }
-
     /// Begins an operation. The kernel may not know of it before [`Flight::land`] or [`Flight::go`].
     pub(crate) fn begin(&mut self, device: &Arc<dyn Device>, mut op: Op, tag: u64) {
         let len = op.buffer.len();

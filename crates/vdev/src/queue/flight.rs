@@ -1,6 +1,8 @@
 //! Many reads and writes of one caller, each with a slot of its leaf's queue.
 
+use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,12 +10,22 @@ use super::{Direction, IoClass, Request};
 use crate::device::{Buffer, Flight, Landed, Op};
 use crate::{Device, Leaf};
 
-/// Reads and writes of leaves that are under way at a time.
-///
-/// A caller who has a slot waits for devices only: when a queue has none for him, one of his own operations has to end first; without any under
-/// way he waits in line as everybody does.
+thread_local! {
+    /// The flights of this thread.
+    static FLIGHTS: RefCell<Vec<Rc<RefCell<UnderWay>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Waits until every operation that this thread has under way has ended: then it holds no slot. The outcomes stay in their flights.
+pub(crate) fn land_all() {
+    let flights = FLIGHTS.with_borrow(Clone::clone);
+    flights.iter().for_each(|flight| while flight.borrow_mut().land() {});
+}
+
+/// Reads and writes of leaves that are under way at a time. They belong to the thread that began them.
+pub(crate) struct LeafFlight(Rc<RefCell<UnderWay>>);
+
 #[derive(Default)]
-pub(crate) struct LeafFlight {
+struct UnderWay {
     flight: Flight,
     /// Slots that are held, by the number that the flight knows them by.
     held: Vec<Option<Held>>,
@@ -30,6 +42,14 @@ struct Held {
     tag: u64,
 }
 
+impl Default for LeafFlight {
+    fn default() -> Self {
+        let flight = Rc::default();
+        FLIGHTS.with_borrow_mut(|flights| flights.push(Rc::clone(&flight)));
+        LeafFlight(flight)
+    }
+}
+
 impl LeafFlight {
     /// Begins to read into `buffer`, or to write it, as soon as there is room. `aggregated`, if that is for more than one who asked. False, if the leaf
     /// has no device.
@@ -44,70 +64,89 @@ impl LeafFlight {
         let Some(device) = leaf.device() else { return false };
         let len = buffer.len();
         let request = Request { class, direction, offset, len: len as u64, aggregated };
-        while self.flight.is_full(len) {
-            self.land();
+        while self.under_way().flight.is_full(len) {
+            self.under_way().land();
         }
         let (queue, asked) = (leaf.queue(), Instant::now());
         let slot = loop {
             match queue.try_enter(request, asked) {
                 Some(slot) => break slot,
-                None if self.flight.is_empty() => break queue.enter(request, asked).0,
-                None => self.land(),
+                // one of its own that ends makes room
+                None if self.under_way().land() => {}
+                None => break queue.enter(request, asked).0,
             }
         };
         let began = Instant::now();
         let waited = began.duration_since(asked);
-        let held = Some(Held { leaf: leaf.clone(), device: device.clone(), request, slot, waited, began, tag });
-        let number = self.held.iter().position(Option::is_none).unwrap_or(self.held.len());
-        match self.held.get_mut(number) {
-            Some(free) => *free = held,
-            None => self.held.push(held),
-        }
-        let op = Op { writes: direction == Direction::Write, offset, buffer };
-        self.flight.begin(&device, op, number as u64);
+        let held = Held { leaf: leaf.clone(), device, request, slot, waited, began, tag };
+        self.under_way().begin(held, buffer);
         true
+    }
+
+    /// Whether [`LeafFlight::begin`] would begin it at once.
+    pub(crate) fn has_room(&self, leaf: &Leaf, class: IoClass, len: usize) -> bool {
+        !self.0.borrow().flight.is_full(len) && leaf.queue().has_room(class)
     }
 
     /// The next one that has ended; it is waited for, if any is under way.
     pub(crate) fn next(&mut self) -> Option<Landed> {
-        if self.landed.is_empty() {
-            self.land();
+        let mut under_way = self.under_way();
+        if under_way.landed.is_empty() {
+            under_way.land();
         }
-        self.landed.pop_front()
+        under_way.landed.pop_front()
     }
 
     /// The next one that has ended already.
     pub(crate) fn ended(&mut self) -> Option<Landed> {
-        if self.landed.is_empty() {
-            let landed = self.flight.try_land();
-            self.note(landed);
+        let mut under_way = self.under_way();
+        if under_way.landed.is_empty()
+            && let Some(landed) = under_way.flight.try_land()
+        {
+            under_way.note(landed);
         }
-        self.landed.pop_front()
+        under_way.landed.pop_front()
     }
 
     /// Whether devices that make operations at once take long for them.
     pub(crate) fn is_slow(&self) -> bool {
-        self.flight.is_slow()
+        self.0.borrow().flight.is_slow()
     }
 
     /// Says that devices which make operations at once take long for them.
     pub(crate) fn note_slow(&mut self) {
-        self.flight.note_slow();
+        self.under_way().flight.note_slow();
     }
 
     /// Lets devices begin what they do not know of yet.
     pub(crate) fn go(&mut self) {
-        self.flight.go();
+        self.under_way().flight.go();
     }
 
-    /// Waits for one to end, and gives its slot back.
-    fn land(&mut self) {
+    fn under_way(&self) -> RefMut<'_, UnderWay> {
+        self.0.borrow_mut()
+    }
+}
+
+impl UnderWay {
+    fn begin(&mut self, held: Held, buffer: Buffer) {
+        let (device, request) = (held.device.clone(), held.request);
+        let number = self.held.iter().position(Option::is_none).unwrap_or(self.held.len());
+        match self.held.get_mut(number) {
+            Some(free) => *free = Some(held),
+            None => self.held.push(Some(held)),
+        }
+        let op = Op { writes: request.direction == Direction::Write, offset: request.offset, buffer };
+        self.flight.begin(&device, op, number as u64);
+    }
+
+    /// Waits for one to end, and gives its slot back. False, if none is under way.
+    fn land(&mut self) -> bool {
         let landed = self.flight.land();
-        self.note(landed);
+        landed.map(|landed| self.note(landed)).is_some()
     }
 
-    fn note(&mut self, landed: Option<Landed>) {
-        let Some(landed) = landed else { return };
+    fn note(&mut self, landed: Landed) {
         let Some(held) = self.held.get_mut(landed.tag as usize).and_then(Option::take) else { return };
         let times = landed.result.is_ok().then(|| (held.waited, held.began.elapsed()));
         held.leaf.queue().leave(held.slot, times);
@@ -119,5 +158,11 @@ impl LeafFlight {
 impl Drop for LeafFlight {
     fn drop(&mut self) {
         while self.next().is_some() {}
+        // a thread that ends has no list any more
+        let _ = FLIGHTS.try_with(|flights| flights.borrow_mut().retain(|flight| !Rc::ptr_eq(flight, &self.0)));
     }
 }
+
+#[cfg(test)]
+#[path = "flight_tests.rs"]
+mod tests;

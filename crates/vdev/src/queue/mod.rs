@@ -13,7 +13,10 @@
 //!
 //! # Invariants
 //! * After each change nothing waits that may begin. If something waits, something is active: nothing is bounded to less than one on an idle device.
-//! * A slot is held for one operation of the device and nothing else, so that whoever has one waits for no other slot.
+//! * A slot is held for one operation of the device and nothing else.
+//! * Who holds a slot waits for devices only, so that each slot comes back. A thread with many operations under way holds the slots of all until it
+//!   has *landed* them. It does so before it waits in line ([`Queue::enter`]), whichever of its flights they belong to, and when a read has failed
+//!   ([`land_all`]), as the pool may be suspended for that. What only would be of use soon is begun where there is room, and waits for nothing.
 //! * A request that finds room takes one short lock and does not allocate (but for the first of so many at once).
 //! * Flushes take no slot: they wait for all that was written, and nothing may wait for them here.
 //!
@@ -40,7 +43,7 @@ mod tests;
 pub use class::IoClass;
 use class::{Admission, CLASSES, Limits};
 pub use device::Queued;
-pub(crate) use flight::LeafFlight;
+pub(crate) use flight::{LeafFlight, land_all};
 pub use stats::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS};
 
 /// Requests that wait are sorted by offset among those that arrived in the same 2^29 ns (OpenZFS: `VDQ_T_SHIFT`).
@@ -152,11 +155,20 @@ impl Queue {
         self.state().enter(request, now, &(self.limits)())
     }
 
+    /// Whether a request of the class would have a slot now.
+    fn has_room(&self, class: IoClass) -> bool {
+        self.state().admission.admits(class, &(self.limits)())
+    }
+
     /// Waits for a slot; gives its number, and when it was had.
     fn enter(&self, request: Request, asked: Instant) -> (usize, Instant) {
-        let mut state = self.state();
-        if let Some(slot) = state.enter(request, asked, &(self.limits)()) {
+        if let Some(slot) = self.try_enter(request, asked) {
             return (slot, asked);
+        }
+        land_all();
+        let (mut state, now) = (self.state(), Instant::now());
+        if let Some(slot) = state.enter(request, now, &(self.limits)()) {
+            return (slot, now);
         }
         let waiter = Arc::new(Waiter { thread: thread::current(), slot: AtomicUsize::new(NO_SLOT) });
         let since = asked.duration_since(self.begun);
