@@ -6,7 +6,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use ondisk::BlkPtr;
 use vdev::{AheadSource, Planned, ReadCx, ReadMode};
-use zio::{Bookmark, Scratch, Zio};
+use zio::{Bookmark, Scratch, VerifyReport, Zio};
 
 use super::{CheckOptions, Damage, Tally};
 use crate::Error;
@@ -134,8 +134,9 @@ fn checker(
         let items = order.iter().filter_map(|(_, n)| batch.get(*n as usize));
         source.plan(&zio.tree(), ReadMode::Scrub, options.class, items.filter_map(Item::planned));
         let before = (tally.bytes, tally.lost_blocks);
-        check_batch(zio, &batch, &order, (&cx, options), &mut scratch, &mut tally);
+        let suspects = check_batch(zio, &batch, &order, (&cx, options), &mut scratch, &mut tally);
         source.finish();
+        look_again(zio, suspects, options, &mut scratch, &mut tally);
         progress(tally.bytes - before.0, tally.lost_blocks - before.1);
     }
     tally
@@ -169,17 +170,26 @@ impl Item {
     }
 }
 
-/// Checks the copies of a batch in order; what is not right is looked at once more as a whole, with all its copies.
-fn check_batch(
+impl CheckOptions {
+    /// What checks a block.
+    fn verify(
+        &self,
+    ) -> impl Fn(&Zio, &BlkPtr, &Bookmark, &ReadCx<'_>, &mut Scratch) -> Result<VerifyReport, zio::Error> {
+        if self.expand { Zio::verify_block } else { Zio::verify_sums }
+    }
+}
+
+/// Checks the copies of a batch in order; returns what is not right.
+fn check_batch<'a>(
     zio: &Zio,
-    batch: &[Item],
+    batch: &'a [Item],
     order: &[(u64, u32)],
     (cx, options): (&ReadCx<'_>, &CheckOptions),
     scratch: &mut Scratch,
     tally: &mut Tally,
-) {
-    let verify = if options.expand { Zio::verify_block } else { Zio::verify_sums };
-    let mut suspects: Vec<&Item> = Vec::new();
+) -> Vec<&'a Item> {
+    let verify = options.verify();
+    let mut suspects = Vec::new();
     for (_, n) in order {
         let Some(item) = batch.get(*n as usize) else { continue };
         match verify(zio, &item.pointer(), &item.bm, cx, scratch) {
@@ -187,6 +197,12 @@ fn check_batch(
             _ => suspects.push(item),
         }
     }
+    suspects
+}
+
+/// Looks once more at blocks that are not right, each as a whole, with all its copies.
+fn look_again(zio: &Zio, mut suspects: Vec<&Item>, options: &CheckOptions, scratch: &mut Scratch, tally: &mut Tally) {
+    let verify = options.verify();
     suspects.sort_by_key(|item| item.bp.words);
     suspects.dedup_by_key(|item| item.bp.words);
     for item in suspects {
