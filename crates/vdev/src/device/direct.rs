@@ -95,20 +95,17 @@ impl Direct {
     /// Reads whole units from `start` on: at least `least` bytes, as the file may end.
     fn fill(&self, start: u64, whole: &mut [u8], least: usize) -> io::Result<()> {
         let mut done = 0;
-        while done < least {
+        loop {
             let rest = whole.get_mut(done..).unwrap_or(&mut []);
             match self.file.read_at(rest, start + done as u64) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                // the rest of a unit cannot be asked for
-                Ok(got) => done = if done + got < least { done + got - got % self.unit as usize } else { done + got },
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Ok(got) if done + got >= least => return Ok(()),
+                // the file ends here; the rest of a unit cannot be asked for
+                Ok(got) if got < self.unit as usize => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(got) => done += got - got % self.unit as usize,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
-            if done < least && done % self.unit as usize != 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
         }
-        Ok(())
     }
 
     /// Writes the pieces of `data`, one behind the other, to a device of `size` bytes; `through`: to stable storage.

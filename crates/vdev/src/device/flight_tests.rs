@@ -275,3 +275,22 @@ fn a_flight_that_is_dropped_waits_for_what_is_under_way() {
         assert!(buf == [9; 4096]);
     }
 }
+
+#[test]
+fn a_file_that_was_cut_within_a_unit_ends_there() {
+    let _tuned = tuned("auto");
+    let (_dir, path, device) = file(1 << 20);
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len((64 << 10) + 100).unwrap();
+    let (done, told) = std::sync::mpsc::channel();
+    let work = move || {
+        // as many bytes as there are, and one more
+        device.read_at(60 << 10, &mut [0; (4 << 10) + 100]).unwrap();
+        let read = device.read_at(60 << 10, &mut [0; (4 << 10) + 101]);
+        // what is written shares its unit with what is not there
+        let written = device.write_at((64 << 10) + 10, &[1; 10]);
+        done.send([read, written].map(|ended| ended.map_err(|error| error.kind()))).unwrap();
+    };
+    std::thread::Builder::new().spawn(work).unwrap();
+    let ended = told.recv_timeout(Duration::from_secs(20)).expect("it asks for the same bytes again and again");
+    assert_eq!(ended, [Err(io::ErrorKind::UnexpectedEof); 2]);
+}
