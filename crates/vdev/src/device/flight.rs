@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::panic;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,12 +31,14 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// Makes it, and waits for that.
+    /// Makes it, and waits for that. A device that panics has failed: its caller waits for the outcome, and holds a slot until then.
     pub(super) fn make(&mut self, device: &dyn Device) -> io::Result<()> {
-        match self.writes {
+        let make = || match self.writes {
             true => device.write_vectored_at(self.offset, &[IoSlice::new(&self.buffer)]),
             false => device.read_at(self.offset, &mut self.buffer),
-        }
+        };
+        let made = panic::catch_unwind(panic::AssertUnwindSafe(make));
+        made.unwrap_or_else(|_| Err(io::Error::other("the device's code panicked")))
     }
 }
 

@@ -294,3 +294,35 @@ fn a_file_that_was_cut_within_a_unit_ends_there() {
     let ended = told.recv_timeout(Duration::from_secs(20)).expect("it asks for the same bytes again and again");
     assert_eq!(ended, [Err(io::ErrorKind::UnexpectedEof); 2]);
 }
+
+/// A device whose code is wrong.
+#[derive(Debug)]
+struct Wrong;
+
+impl Device for Wrong {
+    fn size(&self) -> u64 {
+        1 << 20
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        panic!("on purpose")
+    }
+
+    fn name(&self) -> String {
+        "wrong".to_owned()
+    }
+}
+
+#[test]
+fn a_panic_of_a_device_is_an_error_of_its_operation() {
+    let device: Arc<dyn Device> = Arc::new(Wrong);
+    for slow in [false, true] {
+        let mut flight = Flight::default();
+        if slow {
+            flight.note_slow();
+        }
+        flight.begin(&device, Op { writes: false, offset: 0, buffer: Buffer::take(4096) }, 7);
+        let landed = flight.land().unwrap();
+        assert!(landed.tag == 7 && landed.result.is_err());
+    }
+}
