@@ -295,6 +295,60 @@ fn a_file_that_was_cut_within_a_unit_ends_there() {
     assert_eq!(ended, [Err(io::ErrorKind::UnexpectedEof); 2]);
 }
 
+/// A device that ends nothing while it hangs.
+#[derive(Debug, Default)]
+struct Hung(Mutex<bool>, Condvar);
+
+impl Device for Hung {
+    fn size(&self) -> u64 {
+        1 << 30
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        let over = self.1.wait_while(self.0.lock().unwrap(), |over| !*over).unwrap();
+        drop(over);
+        Ok(())
+    }
+
+    fn way(&self, _: u64, _: usize) -> Way<'_> {
+        Way::Threads
+    }
+
+    fn name(&self) -> String {
+        "hung".to_owned()
+    }
+}
+
+#[test]
+fn a_device_that_hangs_leaves_threads_to_others() {
+    if tasks::width() == 1 {
+        return eprintln!("skipped: on one core callers make their operations themselves");
+    }
+    let read = |offset| Op { writes: false, offset, buffer: Buffer::take(4096) };
+    let hung = Arc::new(Hung::default());
+    let device: Arc<dyn Device> = hung.clone();
+    let mut flights: [Flight; 4] = Default::default();
+    for flight in &mut flights {
+        while !flight.is_full(4096) {
+            flight.begin(&device, read(0), 0);
+        }
+    }
+    let (done, told) = std::sync::mpsc::channel();
+    let work = move || {
+        let odd: Arc<dyn Device> = Arc::new(Odd(MemoryDevice::new(vec![7; 1 << 20]), 1));
+        let mut flight = Flight::default();
+        flight.note_slow();
+        (0..32).for_each(|tag| flight.begin(&odd, read(8192), tag));
+        while flight.land().is_some() {}
+        done.send(()).unwrap();
+    };
+    std::thread::Builder::new().spawn(work).unwrap();
+    let ended = told.recv_timeout(Duration::from_secs(20));
+    *hung.0.lock().unwrap() = true;
+    hung.1.notify_all();
+    ended.expect("it waits for threads that wait for another device");
+}
+
 /// A device whose code is wrong.
 #[derive(Debug)]
 struct Wrong;

@@ -5,7 +5,7 @@
 //! # How the system is asked
 //! The tunable `vdev_io` says how files and block devices are read and written. Past the page cache (`O_DIRECT`, [`Direct`]) the system copies nothing and
 //! keeps nothing: what is worth keeping is in the ARC. A caller with one read or write makes it and waits. One with many hands them to a [`Flight`], which has
-//! many of them under way: in a ring (`io_uring`), or where that is forbidden in a few threads. Through the cache, each is made at once: the
+//! many of them under way: in a ring (`io_uring`), or where that is forbidden in threads. Through the cache, each is made at once: the
 //! system reads ahead and writes later by itself.
 //!
 //! `auto` goes past the cache wherever the file system has a disk below, through a ring if there is one. Only what is read one by one from a

@@ -1,7 +1,8 @@
 //! Threads that wait for devices.
 //!
-//! Where the kernel makes no operations by itself, a few threads of the process make those of all [`Flight`](super::Flight)s. They are started as they
-//! are needed, and end when nothing was to be done for a while.
+//! Where the kernel makes no operations by itself, threads of the process make those of all [`Flight`](super::Flight)s, each one at a time. There are as
+//! many as operations under way, so that a device which hangs has only those of its own; these are bounded by the depth of a flight, and by the
+//! queue of the leaf. They are started as they are needed, and end when nothing was to be done for a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,8 +12,6 @@ use std::time::Duration;
 use super::Device;
 use super::flight::{Landed, Op, Replies};
 
-/// The most threads.
-const THREADS_MAX: usize = 64;
 /// After so long without work a thread ends.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -26,39 +25,33 @@ struct Job {
 
 impl Job {
     fn make(mut self) {
-        // a device that panics must not leave its caller waiting
-        let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.op.make(&*self.device)));
-        let result = made.unwrap_or_else(|_| Err(std::io::Error::other("the device's code panicked")));
+        let result = self.op.make(&*self.device);
         self.replies.send(Landed { tag: self.tag, buffer: self.op.buffer, result });
     }
 }
 
-#[derive(Default)]
 struct Pool {
     jobs: VecDeque<Job>,
-    threads: usize,
+    /// Threads that have nothing to do. They, and those that begin, are no fewer than the jobs.
     idle: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), threads: 0, idle: 0 });
+static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), idle: 0 });
 static MORE: Condvar = Condvar::new();
 
 /// Has a thread make the operation; its outcome goes to `replies`. Without a thread to be had, the caller makes it.
 pub(super) fn make(device: Arc<dyn Device>, op: Op, tag: u64, replies: Arc<Replies>) {
+    let job = Job { device, op, tag, replies };
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    pool.jobs.push_back(Job { device, op, tag, replies });
-    if pool.idle >= pool.jobs.len() {
+    if pool.idle > pool.jobs.len() {
+        pool.jobs.push_back(job);
         return MORE.notify_one();
     }
-    if pool.threads < THREADS_MAX {
-        match thread::Builder::new().name("vdev-io".to_owned()).spawn(work) {
-            Ok(_) => pool.threads += 1,
-            Err(_) if pool.threads == 0 => {
-                let job = pool.jobs.pop_back();
-                drop(pool);
-                job.into_iter().for_each(Job::make);
-            }
-            Err(_) => {}
+    match thread::Builder::new().name("vdev-io".to_owned()).spawn(work) {
+        Ok(_) => pool.jobs.push_back(job),
+        Err(_) => {
+            drop(pool);
+            job.make();
         }
     }
 }
@@ -78,7 +71,6 @@ fn work() {
         pool = woken;
         pool.idle -= 1;
         if waited.timed_out() && pool.jobs.is_empty() {
-            pool.threads -= 1;
             return;
         }
     }
