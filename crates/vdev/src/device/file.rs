@@ -211,6 +211,13 @@ fn size_of(mut file: &File) -> io::Result<u64> {
     if meta.is_file() { Ok(meta.len()) } else { file.seek(SeekFrom::End(0)) }
 }
 
+/// Whether an error says that there is no such file or device. Others tell nothing of it: the system is short of memory, or may not look.
+fn tells_gone(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let gone = [Errno::NOENT, Errno::NOTDIR, Errno::NODEV, Errno::NXIO];
+    error.raw_os_error().is_some_and(|code| gone.contains(&Errno::from_raw_os_error(code)))
+}
+
 /// Takes the lock that every writer holds.
 fn lock(file: &File, path: &Path) -> Result<(), Error> {
     let path_text = || path.display().to_string();
@@ -333,9 +340,11 @@ impl Device for FileDevice {
     }
 
     fn is_gone(&self) -> bool {
-        let there = std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity);
+        let another = |meta: std::fs::Metadata| Identity::of(&meta) != self.identity;
         // of a disk that was pulled the system has nothing left
-        !there || (self.kind.is_block && size_of(&self.file).unwrap_or(0) == 0)
+        let pulled = || size_of(&self.file).map_or_else(|error| tells_gone(&error), |size| size == 0);
+        std::fs::metadata(&self.path).map_or_else(|error| tells_gone(&error), another)
+            || (self.kind.is_block && pulled())
     }
 
     fn reopen(&self) -> Result<Arc<dyn Device>, Error> {
@@ -435,6 +444,22 @@ mod tests {
         let mut buf = [1; 3];
         other.read_at(4096, &mut buf).unwrap();
         assert_eq!((buf, other.is_gone()), ([0; 3], false));
+    }
+
+    #[test]
+    fn a_file_whose_name_cannot_be_looked_up_is_not_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, aside) = (dir.path().join("folder"), dir.path().join("aside"));
+        std::fs::create_dir(&folder).unwrap();
+        let device = FileDevice::create(&folder.join("disk"), 1 << 20).unwrap();
+        std::fs::rename(&folder, &aside).unwrap();
+        assert!(device.is_gone());
+        // a name that leads round in a circle tells nothing
+        std::os::unix::fs::symlink("folder", &folder).unwrap();
+        assert!(!device.is_gone());
+        std::fs::remove_file(&folder).unwrap();
+        std::fs::write(&folder, "no folder").unwrap();
+        assert!(device.is_gone());
     }
 
     #[test]
