@@ -173,7 +173,7 @@ impl Zio {
         loop {
             let written = self.tree().write(cx.txg, &writes);
             let Err(source) = written else { break };
-            let error = self.blame(cx.txg, &chunk, &writes, source);
+            let error = Self::blame(&chunk, source);
             if !self.writes_again(&error, cx.pass > 0, &mut seen) {
                 return Err(error);
             }
@@ -219,21 +219,21 @@ impl Zio {
         }
     }
 
-    /// Finds the block for which the devices failed, by writing each by itself.
-    fn blame(&self, txg: Txg, chunk: &Chunk, writes: &[BlockWrite<'_>], whole: vdev::Error) -> Error {
-        for (write, planned) in writes.iter().zip(&chunk.writes) {
-            let Err(source) = self.tree().write(txg, &[BlockWrite { dva: write.dva, data: write.data }]) else {
-                continue;
-            };
-            let block = match planned.from {
-                From::Block(n, ..) => chunk.blocks.get(n),
-                From::Header(_) => chunk.blocks.first(),
-            };
-            let bm = block.map(|block| block.bm).unwrap_or_default();
-            return Error::Write { bm, source: Box::new(source) };
-        }
-        let bm = chunk.blocks.first().map(|block| block.bm).unwrap_or_default();
-        Error::Write { bm, source: Box::new(whole) }
+    /// Finds the block for which the devices failed.
+    fn blame(chunk: &Chunk, source: vdev::Error) -> Error {
+        let failed = chunk.writes.iter().find(|planned| match &source {
+            vdev::Error::WriteFailed { vdev, offset, .. } | vdev::Error::BadAddress { vdev, offset, .. } => {
+                (planned.dva.vdev(), planned.dva.offset()) == (*vdev, *offset)
+            }
+            vdev::Error::NoVdev { id } => planned.dva.vdev() == *id,
+            _ => false,
+        });
+        let number = failed.map_or(0, |planned| match planned.from {
+            From::Block(n, ..) => n,
+            From::Header(_) => 0,
+        });
+        let bm = chunk.blocks.get(number).map(|block| block.bm).unwrap_or_default();
+        Error::Write { bm, source: Box::new(source) }
     }
 
     fn undo(&self, undo: Undo, space: &dyn SpaceSource, txg: Txg) {
