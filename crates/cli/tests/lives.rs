@@ -107,10 +107,16 @@ impl<'a> Life<'a> {
         let status = self.world.ok(&format!("zpool status {POOL}"))?;
         if !String::from_utf8_lossy(&status).contains("state: ONLINE") {
             // another one may be taken away once all are up to date
-            self.world.ok(&format!("zpool scrub -w {POOL}"))?;
+            // a scrub leaves out what only the checkpoint has
+            let verb = if self.checkpointed.is_some() { "resilver" } else { "scrub -w" };
+            self.world.ok(&format!("zpool {verb} {POOL}"))?;
             let status = self.world.ok(&format!("zpool status {POOL}"))?;
             let status = String::from_utf8_lossy(&status);
-            return if status.contains("state: ONLINE") { Ok(()) } else { Err(format!("after a scrub:\n{status}")) };
+            return if status.contains("state: ONLINE") {
+                Ok(())
+            } else {
+                Err(format!("after zpool {verb}:\n{status}"))
+            };
         }
         let device = self.rng.pick(&self.world.devices).clone();
         self.world.leave(&device);
