@@ -1,8 +1,9 @@
 //! The live object sets of datasets, and their part of a sync (OpenZFS: `dsl_dataset_sync`, `dmu_objset_sync`).
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
@@ -47,6 +48,8 @@ pub(in crate::dsl) struct OpenDataset {
     pub(in crate::dsl) replay: Mutex<()>,
     /// Its log, once it was asked for.
     pub(in crate::dsl) zil: OnceLock<Arc<Zil>>,
+    /// What is open on it for as long as somebody has it: the live file system or volume.
+    shared: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 
 impl OpenDataset {
@@ -61,6 +64,7 @@ impl OpenDataset {
             resume: ResumeSlots::default(),
             replay: Mutex::default(),
             zil: OnceLock::new(),
+            shared: Mutex::default(),
         })
     }
 
@@ -317,6 +321,27 @@ impl Spa {
             drop(self.dsl.open_datasets.working());
         }
         Err(Error::Refused { name: name.to_string(), why: Refusal::Busy })
+    }
+
+    /// Returns what is open on a head, which everybody shares who opens it: the one log of a head has one source of data, and what is cached of a file must
+    /// be cached once. `make` opens it if nobody has it (any more).
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn open_shared<T: Any + Send + Sync, E>(
+        &self,
+        objset: &Arc<Objset>,
+        make: impl FnOnce() -> Result<Arc<T>, E>,
+    ) -> Result<Arc<T>, E> {
+        let Some(head) = self.dsl.open_datasets.get(objset.id()) else { return make() };
+        let mut shared = head.shared.lock();
+        if let Some(open) = shared.as_ref().and_then(Weak::upgrade).and_then(|open| open.downcast().ok()) {
+            return Ok(open);
+        }
+        let made = make()?;
+        let weak: Weak<T> = Arc::downgrade(&made);
+        *shared = Some(weak);
+        Ok(made)
     }
 
     /// Keeps a dataset in use, whose blocks a file of another one takes in the txg of `tx`: it is not destroyed or rolled back before that txg's sync has

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::{Txg, tunable};
+use base::tunable;
 use parking_lot::MutexGuard;
 
 use super::Zil;
@@ -29,7 +29,8 @@ impl Drop for Closed<'_> {
     fn drop(&mut self) {
         if !self.safe {
             self.zil.end(&mut self.chain);
-            self.zil.owe(self.zil.now());
+            // all changes are in the open txg or in earlier ones
+            self.zil.owe(self.zil.device.newest());
         }
         self.zil.pending.lock().over();
         self.batch.end(self.safe);
@@ -107,14 +108,8 @@ impl Zil {
             &self.stats.commit_stall_count
         };
         why.add(1);
-        let txg = self.now();
+        let txg = self.device.newest();
         self.owe(txg);
         let _told_to_who_waits = self.device.wait_synced(txg);
-    }
-
-    /// Returns the open txg: all changes are in it or in earlier ones.
-    fn now(&self) -> Txg {
-        // opening a transaction fails only if no txg will be synced any more; waiting then returns the error
-        self.device.open().map_or(Txg(u64::MAX), |tx| tx.txg())
     }
 }

@@ -47,6 +47,9 @@ pub trait LogDevice: Send + Sync {
     /// When the pool is suspended.
     fn open(&self) -> Result<Tx, Error>;
 
+    /// Returns the open txg, also while nothing can be changed.
+    fn newest(&self) -> Txg;
+
     /// Returns the last txg that is on disk.
     fn synced(&self) -> Txg;
 

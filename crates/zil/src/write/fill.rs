@@ -127,9 +127,13 @@ impl<'a> Filler<'a> {
         if wanted.is_empty() {
             return itxs;
         }
-        let source = self.source;
-        let mut got = pump::all(wanted, |(txg, object, data)| match (source, data) {
-            (Some(source), ItxData::Indirect { offset, len, generation }) => {
+        let Some(source) = self.source else {
+            // nobody has the dataset open any more who could read the data
+            wanted.iter().for_each(|(txg, ..)| self.owe(*txg));
+            return itxs.into_iter().filter(|(_, itx)| !matches!(itx.data, ItxData::Indirect { .. })).collect();
+        };
+        let mut got = pump::all(wanted, |(txg, object, data)| match data {
+            ItxData::Indirect { offset, len, generation } => {
                 source.write_block(*object, *generation, *offset, *len, *txg)
             }
             _ => Ok(BlockGot::Gone),
@@ -217,7 +221,7 @@ impl<'a> Filler<'a> {
 
     /// Copies the data of a write now, into as many records as the blocks require.
     fn copied(&mut self, txg: Txg, itx: &Itx, offset: u64, len: u64, generation: u64) {
-        let (Some(source), Some(object)) = (self.source, itx.object) else { return };
+        let (Some(source), Some(object)) = (self.source, itx.object) else { return self.owe(txg) };
         let (mut at, end) = (offset, offset.saturating_add(len));
         let head = itx.record.len() as u64;
         while at < end {

@@ -120,6 +120,10 @@ impl LogDevice for Memory {
         Ok(self.tx())
     }
 
+    fn newest(&self) -> Txg {
+        self.tx().txg()
+    }
+
     fn synced(&self) -> Txg {
         Txg(self.synced.load(Ordering::Relaxed))
     }
@@ -383,6 +387,21 @@ fn who_comes_while_a_batch_is_on_its_way_shares_the_next_flush() {
     assert_eq!(zil.stats.commit_count.get(), 19);
     memory.sync();
     assert!(!zil.is_busy());
+}
+
+#[test]
+fn data_that_nobody_can_give_any_more_is_waited_for() {
+    for data in [
+        ItxData::NeedCopy { offset: 0, len: 512, generation: 1 },
+        ItxData::Indirect { offset: 0, len: 512, generation: 1 },
+    ] {
+        let (memory, zil) = begun();
+        zil.set_source(Weak::<File>::new());
+        write(&memory, &zil, 7, 0, 512, data);
+        let txg = memory.tx().txg();
+        zil.commit(Some(7)).unwrap();
+        assert_eq!(memory.synced(), txg);
+    }
 }
 
 #[test]

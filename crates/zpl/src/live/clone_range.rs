@@ -205,10 +205,13 @@ impl Zfs {
             return Ok(Cloned::Misfit);
         }
         let count = part.len.div_ceil(block);
+        let synced = self.spa().txgs().synced();
         let mut pointers = Vec::new();
         for n in 0..count {
             match input.object().settled(part.from / block + n)? {
                 Settled::Pending => return Ok(Cloned::Pending),
+                // claimed after a crash, a reference to a block that no uberblock knows would end the log
+                Settled::Block(bp) if !bp.is_embedded() && bp.birth_physical() > synced => return Ok(Cloned::Pending),
                 Settled::Block(bp) => pointers.push(Some(bp)),
                 Settled::Hole => pointers.push(None),
             }

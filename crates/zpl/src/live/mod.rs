@@ -88,7 +88,6 @@ pub struct Zfs(Arc<Inner>, Option<Arc<Batch>>);
 
 struct Inner {
     spa: Arc<Spa>,
-    name: String,
     fs: FileSystem,
     settings: RwLock<Arc<Settings>>,
     atime: times::AtimePolicy,
@@ -216,15 +215,20 @@ impl PropsWatch for Inner {
 }
 
 impl Zfs {
-    /// Opens the file system `name` for writing, and frees the files that had only open handles left before a crash.
+    /// Opens the file system `name` for writing, and frees the files that had only open handles left before a crash. Where it is open already, this
+    /// is another handle of the same: all that is written through one is seen through the other at once.
     ///
     /// # Errors
     /// If the dataset does not exist or is a snapshot, its key is not loaded, its version is below 5, or its master node is
     /// unreadable.
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Zfs, Error> {
-        let view = spa.view()?;
-        let dataset = view.dataset(name)?;
+        let dataset = spa.view()?.dataset(name)?;
         let objset = spa.objset_to_replay(&dataset)?;
+        Ok(Zfs(spa.open_shared(&objset, || Zfs::first(spa, &dataset, &objset))?, None))
+    }
+
+    /// Opens a file system that nobody has open.
+    fn first(spa: &Arc<Spa>, dataset: &pool::Dataset, objset: &Arc<Objset>) -> Result<Arc<Inner>, Error> {
         let fs = FileSystem::from_objset(objset.clone(), false)?;
         if fs.version() < WRITTEN_VERSION {
             return Err(Error::Version { objset: objset.id(), version: fs.version() });
@@ -232,11 +236,10 @@ impl Zfs {
         let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
         let unlinked = master.lookup_u64("DELETE_QUEUE")?;
         let unlinked = unlinked.ok_or(Error::Missing { object: MASTER_NODE_OBJ, what: "DELETE_QUEUE" })?;
-        let settings = Settings::of(&dataset)?;
+        let settings = Settings::of(dataset)?;
         let zfs = Zfs(
             Arc::new(Inner {
                 spa: spa.clone(),
-                name: name.to_string(),
                 atime: times::AtimePolicy::new(&settings),
                 settings: RwLock::new(Arc::new(settings)),
                 nodes: znode::Nodes::default(),
@@ -244,7 +247,7 @@ impl Zfs {
                 reap: Mutex::default(),
                 batches: AtomicUsize::new(0),
                 moving: Mutex::default(),
-                projects: view.feature_enabled("project_quota"),
+                projects: dataset.pool().feature_enabled("project_quota"),
                 readers: readers::Readers::default(),
                 fetcher: prefetch::Fetcher::default(),
                 quotas: quota::Quotas::default(),
@@ -254,18 +257,18 @@ impl Zfs {
             None,
         );
         // no quota applies to operations that were already acknowledged
-        let _replayed = zfs.replay()?;
+        let _replayed = zfs.replay(dataset.name())?;
         let source: std::sync::Weak<Inner> = Arc::downgrade(&zfs.0);
         spa.watch_props(source.clone());
-        zfs.log().begin(spa.zil(zfs.fs().objset()), source, zfs.settings().log_policy());
+        zfs.log().begin(spa.zil(objset), source, zfs.settings().log_policy());
         // properties may have been set during the replay, which may have taken long
         zfs.0.props_changed();
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
-            spa.upgrade_accounting(&objset)?;
+            spa.upgrade_accounting(objset)?;
             zfs.drain();
         }
-        Ok(zfs)
+        Ok(zfs.0)
     }
 
     /// Returns the reading half, which sees all changes at once.
@@ -278,12 +281,6 @@ impl Zfs {
     #[must_use]
     pub fn spa(&self) -> &Arc<Spa> {
         &self.0.spa
-    }
-
-    /// Returns the dataset's name at the time of opening.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
     }
 
     /// Returns the current properties.

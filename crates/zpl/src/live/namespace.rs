@@ -181,7 +181,7 @@ impl Zfs {
     fn check_link(&self, cred: &Cred, dir: &Znode, node: &Znode) -> Result<(), Error> {
         let (of_dir, attrs) = (dir.attrs(), node.attrs());
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
-        if attrs.kind() == Kind::Directory || fixed || !access::owns(cred, &attrs) {
+        if attrs.kind() == Kind::Directory || fixed && !self.is_replaying() || !access::owns(cred, &attrs) {
             return Err(Refusal::NotPermitted.of(node.id()));
         }
         self.check_same_project(&of_dir, &attrs, node.id())?;
@@ -196,7 +196,7 @@ impl Zfs {
     /// Refuses a name for a file of another project in a directory that passes on its project.
     pub(super) fn check_same_project(&self, dir: &Attrs, file: &Attrs, id: u64) -> Result<(), Error> {
         let other = dir.projid.unwrap_or(0) != file.projid.unwrap_or(0);
-        if dir.flags.has(FileFlags::PROJINHERIT) && other {
+        if dir.flags.has(FileFlags::PROJINHERIT) && other && !self.is_replaying() {
             return Err(Refusal::CrossDevice.of(id));
         }
         Ok(())

@@ -62,7 +62,7 @@ impl Zfs {
     ///
     /// # Errors
     /// If the pool is suspended. A record that cannot be replayed ends the replay, which is reported in the result.
-    pub(super) fn replay(&self) -> Result<Option<Replayed<Error>>, Error> {
+    pub(super) fn replay(&self, name: &str) -> Result<Option<Replayed<Error>>, Error> {
         let settings = self.settings();
         // changes from before the file system became read-only are replayed all the same
         *self.0.settings.write() = Settings { readonly: false, ..*settings }.into();
@@ -72,7 +72,7 @@ impl Zfs {
         });
         *self.0.settings.write() = settings;
         let done = done?;
-        tell(self.spa(), self.name(), done.as_ref())?;
+        tell(self.spa(), name, done.as_ref())?;
         Ok(done)
     }
 }

@@ -95,7 +95,7 @@ impl Zfs {
         }
         // values from a log were checked when they were logged
         let given = [set.atime, set.mtime, set.crtime];
-        if self.log().has_begun() && given.iter().flatten().any(|time| time.nsec >= NSEC_PER_SEC) {
+        if !self.is_replaying() && given.iter().flatten().any(|time| time.nsec >= NSEC_PER_SEC) {
             return refused(Refusal::Invalid("a time has a billion nanoseconds or more"));
         }
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
@@ -225,7 +225,7 @@ impl Zfs {
         })?;
         self.log_setattr(tx, node, set, &before);
         // in a log the ACL has separate records, which may be replayed at the same time
-        let posix = self.settings().acltype == ACLTYPE_POSIX && self.log().has_begun();
+        let posix = self.settings().acltype == ACLTYPE_POSIX && !self.is_replaying();
         if set.mode.is_some() && posix && before.kind() != Kind::Symlink {
             self.chmod_posix(tx, node, mode)?;
         }

@@ -60,6 +60,29 @@ impl PropsWatch for Body {
 }
 
 impl Body {
+    /// Opens the contents of a volume that nobody has open.
+    fn first(spa: &Arc<Spa>, dataset: &Dataset, objset: &Arc<Objset>, volume: &Zvol) -> Result<Arc<Body>, Error> {
+        let data = volume.object().clone();
+        let player = replay_volume::Player { spa, objset, data: &data, block: volume.block_size() };
+        let done =
+            spa.replaying(objset, || zil::replay::replay(objset, spa.take_log(objset), &player, spa.replay_meter()))?;
+        replay::tell(spa, dataset.name(), done.as_ref())?;
+        let body = Arc::new(Body {
+            spa: spa.clone(),
+            data,
+            ranges: RangeLock::default(),
+            size: AtomicU64::new(volume.size()),
+            log: Log::new(spa),
+            id: objset.id(),
+        });
+        let weak: Weak<Body> = Arc::downgrade(&body);
+        spa.watch_props(weak.clone());
+        body.log.begin(spa.zil(objset), weak, policy(dataset)?);
+        // properties may have been set during the replay, which may have taken long
+        body.props_changed();
+        Ok(body)
+    }
+
     fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
@@ -94,7 +117,7 @@ impl WriteSource for Body {
 }
 
 impl Volume {
-    /// Opens the volume `name` for writing.
+    /// Opens the volume `name` for writing. Where it is open already, this is another handle of the same.
     ///
     /// # Errors
     /// If the dataset is not a volume or is a snapshot, its key is not loaded, or its objects are unreadable.
@@ -103,24 +126,8 @@ impl Volume {
         let objset = spa.objset_to_replay(&dataset)?;
         let volume = Zvol::from_objset(&objset)?;
         let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
-        let (data, block, size) = (volume.object().clone(), volume.block_size(), AtomicU64::new(volume.size()));
-        let player = replay_volume::Player { spa, objset: &objset, data: &data, block };
-        let done = spa
-            .replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player, spa.replay_meter()))?;
-        replay::tell(spa, name, done.as_ref())?;
-        let body = Arc::new(Body {
-            spa: spa.clone(),
-            data,
-            ranges: RangeLock::default(),
-            size,
-            log: Log::new(spa),
-            id: objset.id(),
-        });
-        let weak: Weak<Body> = Arc::downgrade(&body);
-        spa.watch_props(weak.clone());
-        body.log.begin(spa.zil(&objset), weak, policy(&dataset)?);
-        // properties may have been set during the replay, which may have taken long
-        body.props_changed();
+        let block = volume.block_size();
+        let body = spa.open_shared(&objset, || Body::first(spa, &dataset, &objset, &volume))?;
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block })
     }
 

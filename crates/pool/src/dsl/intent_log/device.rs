@@ -80,6 +80,10 @@ impl LogDevice for DatasetLog {
         self.spa()?.txgs().assign_now().map_err(refused)
     }
 
+    fn newest(&self) -> Txg {
+        self.spa.upgrade().map_or(Txg(0), |spa| spa.txgs().open())
+    }
+
     fn synced(&self) -> Txg {
         self.spa.upgrade().map_or(Txg(0), |spa| spa.txgs().synced())
     }

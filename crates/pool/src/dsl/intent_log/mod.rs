@@ -180,7 +180,7 @@ impl Spa {
         let _alone = head.as_ref().map(|head| head.replay.lock());
         // replayed changes are not logged again
         let log = self.zil(objset);
-        log.set_replaying(true);
+        log.set_replaying(needs_replay(&objset.phys().zil_header));
         let result = work();
         log.set_replaying(false);
         result
