@@ -1,9 +1,12 @@
 //! Files without a name: they exist as long as a handle holds them, and after a crash until the file system is opened again.
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code)] // what is tested elsewhere
+mod power;
 mod scratch;
 
 use base::Errno;
+use power::Rig;
 use scratch::Scratch;
 use zpl::Kind;
 use zpl::live::{Cred, NewFile, Zfs};
@@ -42,8 +45,8 @@ fn an_open_file_outlives_its_name() {
 
 #[test]
 fn what_a_crash_leaves_in_the_set_is_freed_at_the_next_opening() {
-    let mut scratch = Scratch::new();
-    let zfs = scratch.zfs();
+    let rig = Rig::new(&["/a"]);
+    let zfs = Zfs::open(&rig.spa, "t").unwrap();
     let root = zfs.fs().root();
     let id = file(&zfs, "f");
     // blocks on two levels, spread over more than one piece
@@ -54,29 +57,30 @@ fn what_a_crash_leaves_in_the_set_is_freed_at_the_next_opening() {
     })
     .unwrap();
     let dir = zfs.create(&ROOT, root, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap().0;
+    let mut held = Vec::new();
     zfs.change(1 << 20, |tx| {
-        // no handle is dropped: this is the state on disk after a power failure
         for (name, id) in [(&b"f"[..], id), (b"d", dir)] {
-            std::mem::forget(zfs.hold(id)?);
+            held.push(zfs.hold(id)?);
             if id == dir { zfs.rmdir(&ROOT, root, name)? } else { zfs.unlink(&ROOT, root, name)? }
         }
         assert!(!tx.is_syncing());
         Ok(())
     })
     .unwrap();
-    scratch.spa().sync().unwrap();
-    let view = scratch.spa().view().unwrap();
+    rig.spa.sync().unwrap();
+    let after = rig.after_cut(&[], false);
+    let view = after.spa.as_ref().unwrap().view().unwrap();
     let on_disk = zpl::FileSystem::open(&view.dataset("t").unwrap()).unwrap();
     let mut left = on_disk.delete_queue().unwrap();
     left.sort_unstable();
     assert_eq!(left, [id.min(dir), id.max(dir)]);
     drop((view, on_disk));
-    let again = scratch.zfs();
+    let again = after.open("t");
     assert!(queue(&again).is_empty());
     assert_eq!(again.getattr(id).unwrap_err().errno(), Errno::ENOENT);
     assert_eq!(again.getattr(dir).unwrap_err().errno(), Errno::ENOENT);
-    drop((zfs, again));
-    scratch.close();
+    drop(again);
+    after.close();
 }
 
 #[test]
