@@ -1,25 +1,23 @@
 //! A leaf: one device of a pool, as far as it is there.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base::{Errno, Guid, Txg};
 
 use crate::Error;
 use crate::config::VdevConfig;
 use crate::device::Device;
+use crate::diagnosis::{Diagnosis, Thresholds, Verdict};
 use crate::dtl::Dtl;
 use crate::errors::ErrorCounters;
 use crate::queue::{Direction, IoClass, Queue, Queued, Request};
 use crate::slot::{Health, Slot};
 use crate::status::{VdevAux, VdevState};
 
-/// The time within which errors count together (OpenZFS: `DEFAULT_IO_T` of `zfs-diagnosis`).
-const ERRORS_WITHIN: Duration = Duration::from_secs(600);
 /// The system's errors of a device that is gone: ENXIO, ENODEV, ENOMEDIUM.
 const GONE: [i32; 3] = [Errno::ENXIO.raw(), Errno::ENODEV.raw(), ENOMEDIUM];
 const ENOMEDIUM: i32 = 123;
@@ -33,8 +31,10 @@ pub struct Leaf {
     slot: Slot,
     pub(crate) errors: Arc<ErrorCounters>,
     pub(crate) queue: Arc<Queue>,
-    /// Errors of the device that were judged, and when.
-    judged: Mutex<Judged>,
+    /// What counts of its errors.
+    diagnosis: Mutex<Diagnosis>,
+    /// Whether it is degraded, or was before its device went (OpenZFS: `vdev_degraded`).
+    degraded: AtomicBool,
     /// Repairs that could not be written.
     unhealed: AtomicU64,
     /// Whether it is offline or faulted only until the pool is opened anew.
@@ -53,15 +53,6 @@ pub struct Leaf {
     dtl: Dtl,
 }
 
-/// The errors of a device that were judged.
-#[derive(Debug, Default)]
-struct Judged {
-    /// All of them, as the counters had them.
-    total: u64,
-    /// How many came when, within the time in which they count.
-    lately: VecDeque<(Instant, u64)>,
-}
-
 impl Leaf {
     /// `present`: it counts as there though it has no device of its own.
     pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Leaf {
@@ -75,7 +66,8 @@ impl Leaf {
             slot: Slot::new(health, device),
             errors: Arc::default(),
             queue: Arc::default(),
-            judged: Mutex::default(),
+            diagnosis: Mutex::default(),
+            degraded: AtomicBool::new(config.degraded),
             unhealed: AtomicU64::new(0),
             temporary: AtomicBool::new(false),
             unflushed: AtomicBool::new(false),
@@ -157,11 +149,12 @@ impl Leaf {
         self.note_left_out();
     }
 
-    /// From now on it is neither written nor trusted.
+    /// From now on it is neither written nor trusted; unless its device has gone meanwhile, which then is the reason of its errors.
     pub(crate) fn give_up(&self) {
-        self.temporary.store(false, Ordering::Release);
-        self.slot.judge(Health::new(VdevState::Faulted, VdevAux::ErrExceeded));
-        self.note_left_out();
+        if self.slot.judge_usable(Health::new(VdevState::Faulted, VdevAux::ErrExceeded)) {
+            self.temporary.store(false, Ordering::Release);
+            self.note_left_out();
+        }
     }
 
     /// Notes that a resilver may pass over blocks which the leaf has missed: it is out of use, though perhaps not for long.
@@ -173,18 +166,25 @@ impl Leaf {
 
     /// It failed too often, and is used on.
     pub(crate) fn degrade(&self) {
-        self.slot.judge(Health::new(VdevState::Degraded, VdevAux::ErrExceeded));
+        if self.slot.judge_usable(Health::new(VdevState::Degraded, VdevAux::ErrExceeded)) {
+            self.degraded.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether it is degraded, or will be when its device is back.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.degraded.load(Ordering::Acquire)
     }
 
     /// Nothing that went wrong counts any more.
     pub(crate) fn forgive(&self) {
-        let mut judged = self.judged();
-        judged.total = self.device_errors();
-        judged.lately.clear();
+        self.diagnosis().forgive(self.device_errors());
     }
 
     /// Its health becomes good, with the device that it has.
     pub(crate) fn recover(&self) {
+        self.degraded.store(false, Ordering::Release);
         self.forgive();
         self.slot.judge(Health::new(VdevState::Healthy, VdevAux::None));
     }
@@ -221,11 +221,15 @@ impl Leaf {
     /// Uses `device` from now on, if it has none. Returns whether it had none.
     pub(crate) fn fill(&self, device: Arc<dyn Device>) -> bool {
         self.forgive();
-        self.slot.fill(Health::new(VdevState::Healthy, VdevAux::None), device)
+        let health = match self.is_degraded() {
+            true => Health::new(VdevState::Degraded, VdevAux::ErrExceeded),
+            false => Health::new(VdevState::Healthy, VdevAux::None),
+        };
+        self.slot.fill(health, device)
     }
 
-    fn judged(&self) -> std::sync::MutexGuard<'_, Judged> {
-        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
+    fn diagnosis(&self) -> std::sync::MutexGuard<'_, Diagnosis> {
+        self.diagnosis.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What its device failed to read and write.
@@ -233,24 +237,48 @@ impl Leaf {
         self.errors.write.get().saturating_add(self.errors.read.get())
     }
 
-    /// Whether the device has failed since this was last asked, and how often within the time in which errors count together.
-    pub(crate) fn new_errors(&self) -> Option<u64> {
-        let (now, total) = (Instant::now(), self.device_errors());
-        let mut judged = self.judged();
-        let new = total.saturating_sub(std::mem::replace(&mut judged.total, total));
-        if new == 0 {
-            return None;
-        }
-        judged.lately.push_back((now, new));
-        while judged.lately.front().is_some_and(|(then, _)| now.duration_since(*then) > ERRORS_WITHIN) {
-            judged.lately.pop_front();
-        }
-        Some(judged.lately.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count)))
+    /// Sets how many errors are too many; `None` if somebody has yet to find out.
+    pub fn set_thresholds(&self, thresholds: Option<Thresholds>) {
+        self.diagnosis().set_thresholds(thresholds);
     }
 
-    /// Whether the device has failed and nobody has judged it.
+    /// Whether it is known how many errors are too many.
+    #[must_use]
+    pub fn has_thresholds(&self) -> bool {
+        self.diagnosis().has_thresholds()
+    }
+
+    /// Judges what its device has failed to read and write since this was last asked.
+    pub(crate) fn judge_io(&self) -> Verdict {
+        self.diagnosis().judge_io(self.device_errors(), Instant::now())
+    }
+
+    /// Notes that a checksum told of wrong bytes at `place`, when that was not being looked for.
+    pub(crate) fn note_wrong(&self, place: u64) {
+        self.diagnosis().note_wrong(place, Instant::now());
+    }
+
+    /// Whether it has given wrong bytes too often, as far as that was not said before.
+    pub(crate) fn judge_wrong(&self) -> bool {
+        self.diagnosis().judge_wrong(Instant::now())
+    }
+
+    /// Whether it has lately given wrong bytes.
+    pub(crate) fn was_wrong_lately(&self) -> bool {
+        self.diagnosis().was_wrong_lately(Instant::now())
+    }
+
+    /// It has given wrong bytes too often: it is `convicted`, or something else is the reason.
+    pub(crate) fn settle_wrong(&self, convicted: bool) {
+        if convicted {
+            self.degrade();
+        }
+        self.diagnosis().settle_wrong(convicted);
+    }
+
+    /// Whether it has erred and nobody has judged it.
     pub(crate) fn has_new_errors(&self) -> bool {
-        self.judged().total != self.device_errors()
+        self.diagnosis().has_news(self.device_errors())
     }
 
     /// A repair could not be written.

@@ -318,6 +318,9 @@ impl<'a> Request<'a> {
         if self.cx.counts && kind != FaultKind::Missing {
             leaf.errors.note(fault);
         }
+        if self.cx.counts && kind == FaultKind::Checksum && !self.is_scrub() && std::ptr::eq(judged, &*leaf.errors) {
+            leaf.note_wrong(offset);
+        }
         faults.push(fault);
     }
 }

@@ -30,8 +30,7 @@ impl Health {
     pub(crate) fn at_open(config: &VdevConfig, present: bool) -> Health {
         let reason = match config.aux_state.as_deref() {
             Some("external") => VdevAux::External,
-            Some(_) => VdevAux::ErrExceeded,
-            None => VdevAux::None,
+            _ => VdevAux::ErrExceeded,
         };
         let (state, aux) = if config.offline {
             (VdevState::Offline, VdevAux::None)
@@ -143,6 +142,17 @@ impl Slot {
         self.put(&mut kept, health, device);
     }
 
+    /// Changes the health of a device that is there and may be used. Returns whether it is.
+    pub(crate) fn judge_usable(&self, health: Health) -> bool {
+        let mut kept = self.kept();
+        let is_usable = self.is_usable();
+        if is_usable {
+            let device = self.device();
+            self.put(&mut kept, health, device);
+        }
+        is_usable
+    }
+
     /// Takes the device away, if it is `device` (any, if `None`). Returns whether it was.
     pub(crate) fn take(&self, device: Option<&Arc<dyn Device>>, health: Health) -> bool {
         let mut kept = self.kept();
@@ -192,6 +202,7 @@ mod tests {
         assert!(!slot.fill(well, second.clone()) && !slot.take(Some(&second), removed));
         assert!(slot.take(Some(&first), removed) && !slot.has_device() && !slot.is_usable());
         assert_eq!((slot.health(), slot.name().as_deref()), (removed, Some("d")));
+        assert!(!slot.judge_usable(well) && slot.health() == removed, "it has gone");
         assert!(slot.fill(well, second.clone()) && slot.is_writable() && slot.holds(&second));
     }
 }

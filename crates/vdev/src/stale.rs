@@ -5,7 +5,8 @@
 //! from the DTL ([`VdevTree::caught_up`]), if the leaf was there all the while.
 //!
 //! A leaf whose device fails is judged at the end of the batch that met it, and once a txg ([`VdevTree::judge`]). If it failed ten times within ten
-//! minutes, or cannot even rewrite a pad of its labels, it is given up; unless it alone has something, for then it goes on being used.
+//! minutes, or cannot even rewrite a pad of its labels, it is given up; unless it alone has something, for then it goes on being used. A leaf that gives
+//! wrong bytes as often is degraded, and used on. See `diagnosis`.
 //!
 //! OpenZFS: `vdev_dtl_reassess`, `vdev_dtl_should_excise`, `vdev_resilver_needed`, `vdev_probe`, `vdev_fault`, `vdev_dtl_required`, and of its event daemon
 //! the engine `zfs-diagnosis`.
@@ -16,12 +17,11 @@ use std::sync::Arc;
 use base::{Guid, Txg};
 
 use crate::config::{VdevConfig, VdevType};
+use crate::diagnosis::Verdict;
 use crate::label;
 use crate::tree::{TopVdev, VdevTree};
 use crate::{Error, Leaf};
 
-/// Errors of a device within ten minutes that are too many (OpenZFS: `DEFAULT_IO_N` of `zfs-diagnosis`).
-const ERRORS_MAX: u64 = 10;
 /// A txg that no leaf has missed.
 const NEVER: Txg = Txg(u64::MAX);
 
@@ -80,9 +80,21 @@ impl VdevTree {
         self.has_all(top, &std::collections::BTreeSet::from([NEVER]))
     }
 
-    /// Judges the leaves whose devices have failed since this was last asked.
+    /// Judges the leaves whose devices have failed, or given wrong bytes, since this was last asked.
     pub fn judge(&self) {
         self.leaves().iter().for_each(|leaf| self.judge_leaf(leaf));
+        let wrong: Vec<&Arc<Leaf>> = self.leaves().iter().filter(|l| l.is_writable() && l.judge_wrong()).collect();
+        let is_alone = |leaf: &Arc<Leaf>| !self.siblings(leaf.guid()).any(|other| other.was_wrong_lately());
+        // all are looked at before one is settled
+        let alone: Vec<bool> = wrong.iter().map(|leaf| is_alone(leaf)).collect();
+        wrong.iter().zip(alone).for_each(|(leaf, alone)| leaf.settle_wrong(alone));
+    }
+
+    /// The other leaves that have the same parent.
+    fn siblings(&self, leaf: Guid) -> impl Iterator<Item = &Arc<Leaf>> {
+        let has_it = |vdev: &&VdevConfig| vdev.children.iter().any(|child| child.guid == leaf);
+        let children = self.config().walk().find(has_it).map_or(&[][..], |parent| &parent.children);
+        children.iter().filter(move |child| child.guid != leaf).filter_map(|child| self.leaf(child.guid))
     }
 
     /// The same for one leaf. It is probed; a device that is gone shows then.
@@ -90,11 +102,14 @@ impl VdevTree {
         if !leaf.is_writable() {
             return;
         }
-        let Some(errors) = leaf.new_errors() else { return };
-        if errors < ERRORS_MAX && label::probe(leaf) || !leaf.is_writable() {
-            return;
+        let is_well = match leaf.judge_io() {
+            Verdict::Nothing => true,
+            Verdict::Some => label::probe(leaf),
+            Verdict::TooMany => false,
+        };
+        if !is_well && leaf.is_writable() {
+            self.condemn(leaf);
         }
-        self.condemn(leaf);
     }
 
     /// Gives up a leaf that fails, unless it alone has something.

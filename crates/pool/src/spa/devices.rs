@@ -143,7 +143,7 @@ impl Spa {
             let mut known = NvList::new();
             self.look_at_vdev(leaf.guid().0, &mut |vdev| known = vdev.clone());
             let mut new = known.clone();
-            describe(&mut new, health, leaf.is_temporary());
+            describe(&mut new, health, leaf);
             if new != known {
                 self.edit_vdev(leaf.guid().0, &mut |vdev| *vdev = new.clone());
             }
@@ -152,8 +152,8 @@ impl Spa {
 }
 
 /// Puts the state of a leaf into its configuration. A device that cannot be opened leaves there what was known of it.
-fn describe(vdev: &mut NvList, health: Health, temporary: bool) {
-    let Health { state, aux } = health;
+fn describe(vdev: &mut NvList, health: Health, leaf: &Leaf) {
+    let (Health { state, aux }, temporary) = (health, leaf.is_temporary());
     if vdev.is_empty() {
         return;
     }
@@ -166,7 +166,7 @@ fn describe(vdev: &mut NvList, health: Health, temporary: bool) {
         let flag = match name {
             key::OFFLINE => state == VdevState::Offline && !temporary,
             key::FAULTED => state == VdevState::Faulted && !temporary,
-            key::DEGRADED => state == VdevState::Degraded,
+            key::DEGRADED => leaf.is_degraded(),
             key::REMOVED => state == VdevState::Removed,
             _ => false,
         };

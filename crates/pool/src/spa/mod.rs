@@ -66,6 +66,7 @@ mod scan;
 mod suspend;
 mod sync;
 mod task;
+mod thresholds;
 mod txg;
 mod vdev_prop;
 mod vdevs;

@@ -60,6 +60,7 @@ impl BlockOwner for MosBlocks<'_> {
 impl Spa {
     /// Starts the sync thread.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), Error> {
+        self.forget_thresholds();
         self.record_health();
         self.zio.set_suspend(Arc::new(suspend::OfPool(self.this.clone())));
         let spa = Arc::downgrade(self);
@@ -100,7 +101,7 @@ impl Spa {
         let tx = Tx::syncing(next.txg);
         self.heal_suspects();
         self.look_after_devices();
-        self.tree().judge();
+        self.judge_devices();
         let (changed, first_pass_ns) = self.sync_passes(&tx)?;
         record.first_pass_ns = first_pass_ns;
         record.passes = self.pass.swap(0, Ordering::Relaxed) as u32;

@@ -1,7 +1,8 @@
 //! The properties of a vdev (OpenZFS: `vdev_prop_get`, `vdev_prop_set`).
 //!
 //! What is set stands in a ZAP of the vdev: the root's, a top-level vdev's or a leaf's, the first that there is. Spares and caches have none.
-//! Zuse keeps thresholds and schedulers for OpenZFS: it counts no events over time. `allocating` counts from the next opening on.
+//! Leaves are judged by `io_n`, `io_t`, `checksum_n` and `checksum_t` (`thresholds`); what is set for slow I/O, and schedulers, is kept for OpenZFS.
+//! `allocating` counts from the next opening on.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::spa::create::stored;
 use crate::spa::metaslab::AllocClass;
 use crate::spa::mos;
 use crate::spa::prop::{self, PropDef, PropKind, PropValue, Source, THIRD, Value};
-use crate::spa::{Spa, VdevRefusal};
+use crate::spa::{Spa, VdevRefusal, thresholds};
 use crate::{Error, Pool, VdevSpace};
 
 /// A path that a device may be given begins so.
@@ -276,6 +277,9 @@ impl Spa {
                 let what = format!("vdev_guid={}: {name}={value}", vdev.0);
                 cx.spa.log_internal(cx.mos, cx.tx, "vdev set", &what)?;
             }
+            if props.iter().any(|(name, _)| thresholds::is_threshold(name)) {
+                cx.spa.forget_thresholds();
+            }
             Ok(())
         })
     }
@@ -322,7 +326,7 @@ impl Pool {
 }
 
 /// The object of a vdev's properties; 0 if it has none.
-fn zap_of(config: &VdevConfig) -> u64 {
+pub(crate) fn zap_of(config: &VdevConfig) -> u64 {
     let root = config.raw.get_u64(key::VDEV_ROOT_ZAP).unwrap_or(0);
     [root, config.top_zap.0, config.leaf_zap.0].into_iter().find(|id| *id != 0).unwrap_or(0)
 }

@@ -179,6 +179,8 @@ impl Spa {
     fn publish(&self, tree: VdevTree) {
         *self.worst.write() = worst_case(&tree);
         self.zio.live_tree().publish(Arc::new(tree));
+        // those of new leaves are not known, and those of all others may have been inherited
+        self.forget_thresholds();
     }
 }
 
