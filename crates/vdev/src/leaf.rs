@@ -151,7 +151,7 @@ impl Leaf {
 
     /// From now on it is neither written nor trusted; unless its device has gone meanwhile, which then is the reason of its errors.
     pub(crate) fn give_up(&self) {
-        if self.slot.judge_usable(Health::new(VdevState::Faulted, VdevAux::ErrExceeded)) {
+        if self.slot.judge_if(Slot::is_usable, Health::new(VdevState::Faulted, VdevAux::ErrExceeded)) {
             self.temporary.store(false, Ordering::Release);
             self.note_left_out();
         }
@@ -166,7 +166,7 @@ impl Leaf {
 
     /// It failed too often, and is used on.
     pub(crate) fn degrade(&self) {
-        if self.slot.judge_usable(Health::new(VdevState::Degraded, VdevAux::ErrExceeded)) {
+        if self.slot.judge_if(Slot::is_usable, Health::new(VdevState::Degraded, VdevAux::ErrExceeded)) {
             self.degraded.store(true, Ordering::Release);
         }
     }
@@ -182,11 +182,25 @@ impl Leaf {
         self.diagnosis().forgive(self.device_errors());
     }
 
-    /// Its health becomes good, with the device that it has.
-    pub(crate) fn recover(&self) {
+    /// What it was found to be does not count any more; its state stays, unless it is faulted and has no device: then that is gone.
+    pub(crate) fn pardon(&self) {
         self.degraded.store(false, Ordering::Release);
+        if self.health().state == VdevState::Faulted {
+            self.cannot_open(VdevAux::OpenFailed);
+        }
+    }
+
+    /// It is used from now on, with the device that it has. Returns whether it has one.
+    pub(crate) fn recover(&self) -> bool {
         self.forgive();
-        self.slot.judge(Health::new(VdevState::Healthy, VdevAux::None));
+        self.slot.judge_if(Slot::has_device, self.health_in_use())
+    }
+
+    fn health_in_use(&self) -> Health {
+        match self.is_degraded() {
+            true => Health::new(VdevState::Degraded, VdevAux::ErrExceeded),
+            false => Health::new(VdevState::Healthy, VdevAux::None),
+        }
     }
 
     /// Closes its device: the administrator takes it offline, `temporary` until the pool is opened anew.
@@ -213,19 +227,13 @@ impl Leaf {
 
     /// Changes the reason why it has no device.
     pub(crate) fn cannot_open(&self, aux: VdevAux) {
-        if !self.has_device() {
-            self.slot.judge(Health::new(VdevState::CantOpen, aux));
-        }
+        self.slot.judge_if(|slot| !slot.has_device(), Health::new(VdevState::CantOpen, aux));
     }
 
     /// Uses `device` from now on, if it has none. Returns whether it had none.
     pub(crate) fn fill(&self, device: Arc<dyn Device>) -> bool {
         self.forgive();
-        let health = match self.is_degraded() {
-            true => Health::new(VdevState::Degraded, VdevAux::ErrExceeded),
-            false => Health::new(VdevState::Healthy, VdevAux::None),
-        };
-        self.slot.fill(health, device)
+        self.slot.fill(self.health_in_use(), device)
     }
 
     fn diagnosis(&self) -> std::sync::MutexGuard<'_, Diagnosis> {

@@ -49,13 +49,17 @@ impl VdevTree {
         }
     }
 
-    /// Puts a leaf that was given up, or failed too often, to use again with the device that it has. Returns whether the device can be read and
-    /// written; a leaf without one stays as it is.
+    /// Forgets that a leaf was given up, or failed too often, and puts it to use again with the device that it has. Returns whether the device can be
+    /// read and written; a leaf without one can be [reopened](VdevTree::reopen), and one that is offline stays so.
     pub fn recover(&self, leaf: &Leaf) -> bool {
-        if !leaf.has_device() {
+        leaf.pardon();
+        leaf.health().state != VdevState::Offline && self.put_to_use(leaf)
+    }
+
+    fn put_to_use(&self, leaf: &Leaf) -> bool {
+        if !leaf.recover() {
             return false;
         }
-        leaf.recover();
         leaf.look_at_device();
         if label::probe(leaf) {
             leaf.forgive();
@@ -94,7 +98,7 @@ impl VdevTree {
             return;
         }
         if leaf.has_device() {
-            self.recover(leaf);
+            self.put_to_use(leaf);
         } else {
             leaf.cannot_open(VdevAux::OpenFailed);
         }

@@ -142,15 +142,15 @@ impl Slot {
         self.put(&mut kept, health, device);
     }
 
-    /// Changes the health of a device that is there and may be used. Returns whether it is.
-    pub(crate) fn judge_usable(&self, health: Health) -> bool {
+    /// The same if the slot `is_so`, which nobody changes meanwhile. Returns whether it was.
+    pub(crate) fn judge_if(&self, is_so: impl FnOnce(&Slot) -> bool, health: Health) -> bool {
         let mut kept = self.kept();
-        let is_usable = self.is_usable();
-        if is_usable {
+        let is_so = is_so(self);
+        if is_so {
             let device = self.device();
             self.put(&mut kept, health, device);
         }
-        is_usable
+        is_so
     }
 
     /// Takes the device away, if it is `device` (any, if `None`). Returns whether it was.
@@ -202,7 +202,7 @@ mod tests {
         assert!(!slot.fill(well, second.clone()) && !slot.take(Some(&second), removed));
         assert!(slot.take(Some(&first), removed) && !slot.has_device() && !slot.is_usable());
         assert_eq!((slot.health(), slot.name().as_deref()), (removed, Some("d")));
-        assert!(!slot.judge_usable(well) && slot.health() == removed, "it has gone");
+        assert!(!slot.judge_if(Slot::is_usable, well) && slot.health() == removed, "it has gone");
         assert!(slot.fill(well, second.clone()) && slot.is_writable() && slot.holds(&second));
     }
 }
