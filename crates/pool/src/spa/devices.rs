@@ -26,15 +26,17 @@ pub(crate) fn open_named(name: &str) -> Result<Arc<dyn Device>, vdev::Error> {
     device::open(name.as_ref(), Access::Write)
 }
 
-/// The states of leaves as the configuration has them.
+/// The states of leaves as the configuration has them, and as events told of them.
 #[derive(Debug, Default)]
-pub(crate) struct Recorded(Mutex<HashMap<Guid, Health>>);
+pub(crate) struct Recorded(Mutex<HashMap<Guid, Health>>, Mutex<HashMap<Guid, VdevState>>);
 
 impl Spa {
     /// Looks for devices that have gone and for those that are back.
     pub(crate) fn look_after_devices(&self) {
         self.tree().look();
-        self.reopen_devices(&|_| true);
+        if self.reopen_devices(&|_| true) {
+            self.want_resilver();
+        }
     }
 
     /// The same between txgs. A change is written with the next one, which follows at once.
@@ -46,9 +48,9 @@ impl Spa {
         }
     }
 
-    /// Opens the devices of those of the `wanted` leaves again that have none.
-    pub(crate) fn reopen_devices(&self, wanted: &dyn Fn(&Leaf) -> bool) {
-        let tree = self.tree();
+    /// Opens the devices of those of the `wanted` leaves again that have none. Returns whether one is used again.
+    pub(crate) fn reopen_devices(&self, wanted: &dyn Fn(&Leaf) -> bool) -> bool {
+        let (tree, mut any) = (self.tree(), false);
         // the label may be of the txg that is being synced
         let last = Txg(self.txgs.synced().0 + 1);
         for leaf in tree.absent_leaves().filter(|leaf| wanted(leaf)) {
@@ -56,9 +58,10 @@ impl Spa {
             let found = paths.iter().flatten().find_map(|path| (self.hooks.open_device)(path).ok());
             if let Some(device) = found {
                 // a device that is not the right one leaves its reason with the leaf
-                let _refused = tree.reopen(leaf, device, self.guid, last);
+                any |= tree.reopen(leaf, device, self.guid, last).is_ok();
             }
         }
+        any
     }
 
     /// Takes a device offline, `temporarily` until the pool is opened anew (OpenZFS: `vdev_offline`). Until it is online again it misses what is written.
@@ -99,9 +102,16 @@ impl Spa {
         let _alone = self.vdev_change.lock();
         let tree = self.tree();
         let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
+        let before = leaf.health().state;
         tree.bring_online(leaf);
         self.reopen_devices(&|leaf| leaf.guid() == guid);
+        self.tell_states();
+        let now = leaf.health().state;
+        if before == VdevState::Offline || (before < VdevState::Degraded && now >= VdevState::Degraded) {
+            self.notify_leaf("sysevent", "vdev_online", leaf, &[]);
+        }
         self.record_now()?;
+        self.want_resilver();
         Ok(leaf.health().state)
     }
 
@@ -131,8 +141,20 @@ impl Spa {
         self.recorded.0.lock().clear();
     }
 
+    /// Posts events of the leaves whose states have changed (OpenZFS: `zfs_post_state_change`). The first state of a leaf is no change.
+    pub(crate) fn tell_states(&self) {
+        let mut told = self.recorded.1.lock();
+        for leaf in self.tree().leaves() {
+            let state = leaf.health().state;
+            if let Some(last) = told.insert(leaf.guid(), state).filter(|last| *last != state) {
+                self.notify_leaf("resource", "statechange", leaf, &[("vdev_laststate", last.number())]);
+            }
+        }
+    }
+
     /// Writes the states of leaves that have changed into the configuration.
     pub(crate) fn record_health(&self) {
+        self.tell_states();
         let tree = self.tree();
         let mut recorded = self.recorded.0.lock();
         for leaf in tree.leaves() {

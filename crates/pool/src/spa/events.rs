@@ -1,6 +1,6 @@
-//! Events: pools created, imported and exported, vdevs added and removed, scans, history, errors of devices.
+//! Events: pools created, imported and exported, vdevs added and removed, devices that change their state, scans, history, errors of devices.
 //!
-//! An event is a name-value list with OpenZFS's class (`sysevent.fs.zfs.*`, `ereport.fs.zfs.*`) and keys, a time and a number. A ring of the process
+//! An event is a name-value list with OpenZFS's class (`sysevent.fs.zfs.*`, `resource.fs.zfs.*`, `ereport.fs.zfs.*`) and keys, a time and a number. A ring of the process
 //! keeps the last ones of all its pools (`zfs_zevent_len_max`); a reader asks for those after the last number it has seen and learns how many it
 //! missed. An event says what has been done, not that it is on disk: after a crash the pool may be a txg older than its last event.
 //!
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use base::{Env, Errno, Guid, tunable};
 use nvlist::NvList;
 use parking_lot::{Condvar, Mutex};
-use vdev::{Ereport, FaultKind};
+use vdev::{Ereport, FaultKind, Leaf};
 
 use super::Spa;
 
@@ -157,6 +157,18 @@ impl Spa {
             more.insert("vdev_path", path);
         }
         self.notify(class, &more);
+    }
+
+    /// Posts an event about one of its leaves, of class `sysevent` or `resource` (OpenZFS: `zfs_event_create`).
+    pub(crate) fn notify_leaf(&self, kind: &str, class: &str, leaf: &Leaf, more: &[(&str, u64)]) {
+        let mut event = common(&format!("{kind}.fs.zfs.{class}"), self.name(), self.guid());
+        event.insert("vdev_guid", leaf.guid().0);
+        event.insert("vdev_state", leaf.health().state.number());
+        if let Some(path) = leaf.path() {
+            event.insert("vdev_path", path);
+        }
+        more.iter().for_each(|(name, value)| event.insert(*name, *value));
+        put(self.env(), event);
     }
 
     /// Posts an entry of the history (OpenZFS: `spa_history_log_notify`).

@@ -24,7 +24,7 @@ use base::Guid;
 use dmu::Objset;
 use ondisk::Uberblock;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use vdev::Health;
+use vdev::{Health, VdevState};
 
 use crate::spa::mos::Mos;
 use crate::spa::open::{self, LoadPolicy};
@@ -180,7 +180,10 @@ impl Spa {
             state.count += 1;
             let count = state.count;
             self.txgs.suspend(&cause, failmode == FailMode::Wait);
-            MutexGuard::unlocked(&mut state, || self.tell_suspended(&cause, count));
+            MutexGuard::unlocked(&mut state, || {
+                self.tell_states();
+                self.tell_suspended(&cause, count);
+            });
         }
         self.wait_resumed(state, seen)
     }
@@ -249,10 +252,21 @@ impl Spa {
             vdev.into_iter().flat_map(|vdev| vdev.walk()).map(|vdev| vdev.guid).collect()
         });
         let wanted = |leaf: &vdev::Leaf| below.as_ref().is_none_or(|below| below.contains(&leaf.guid()));
-        tree.leaves().iter().filter(|leaf| wanted(leaf)).for_each(|leaf| {
-            tree.recover(leaf);
-        });
-        self.reopen_devices(&wanted);
+        let (mut any, mut cleared) = (false, Vec::new());
+        for leaf in tree.leaves().iter().filter(|leaf| wanted(leaf)) {
+            let (was_used, before) = (leaf.is_usable(), leaf.health().state);
+            any |= tree.recover(leaf) && !was_used;
+            // OpenZFS leaves it at that where a device was pulled out
+            if !matches!(before, VdevState::Healthy | VdevState::Removed) {
+                cleared.push(leaf);
+            }
+        }
+        any |= self.reopen_devices(&wanted);
+        self.tell_states();
+        cleared.iter().for_each(|leaf| self.notify_leaf("sysevent", "vdev_clear", leaf, &[]));
+        if any {
+            self.want_resilver();
+        }
         let was_suspended = self.suspension.resume(&self.txgs);
         if was_suspended && let Some(watch) = &self.hooks.suspend_watch {
             watch.resumed(self.guid);

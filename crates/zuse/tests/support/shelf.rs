@@ -250,6 +250,13 @@ impl Shelf {
         self.create_as(words, CreateOptions::new("t"))
     }
 
+    /// The same without some features.
+    pub fn create_without(&self, words: &str, features: &[&str]) -> Arc<Spa> {
+        let mut options = CreateOptions::new("t");
+        options.features.retain(|feature| !features.contains(feature));
+        self.create_as(words, options)
+    }
+
     /// The same with a file system.
     pub fn create_with_files(&self, words: &str) -> Arc<Spa> {
         let populate: pool::Populate = Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default()));

@@ -4,6 +4,12 @@
 //! A resilver is a scan of blocks born in the txgs that devices missed. It replaces an unfinished scrub. If another device misses something
 //! after it was begun, it begins anew, because that device lacks blocks that it has already passed.
 //!
+//! # By itself
+//! A device that is put to use while the pool is open, and has missed something, is resilvered without being asked for ([`Spa::want_resilver`]): the
+//! background task of scans begins with that. Under a resilver that is under way and does not cover what the device has missed, the device
+//! waits for its end if the pool has the feature `resilver_defer`; otherwise the resilver begins anew. Nothing on disk says that a device waits: after
+//! a crash it is one that has missed something, as before.
+//!
 //! # Blocks shared meanwhile
 //! A block that the resilver has not reached may get another pointer in a part that it has passed, by a clone or through the dedup table;
 //! then the old pointer is dropped, and the resilver would never meet the block. Hence a block that gets another pointer while a scan runs
@@ -11,6 +17,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::Txg;
 use dmu::Tx;
@@ -19,7 +26,7 @@ use ondisk::label::key;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use zio::{Bookmark, Scratch, Suspect};
 
-use super::{ScrubRange, begin, end, put, running};
+use super::{ScrubRange, begin, end, errors, put, running};
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Pool};
@@ -36,18 +43,62 @@ impl Spa {
         if !self.is_resilver_due(again)? {
             return Ok(false);
         }
-        self.sync_task(move |cx| {
-            let Some(missed) = cx.spa.tree().missed() else { return Ok(false) };
-            match running(cx.mos)? {
-                Some(scan) if scan.func == ScanFunc::Resilver && covers(&scan, &missed) => return Ok(true),
-                Some(scan) => end(cx, scan, ScanState::Canceled)?,
-                None => {}
+        self.sync_task(move |cx| start(cx, to_examine))
+    }
+
+    /// A device was put to use: if it, or another, has missed something, a resilver begins soon (OpenZFS: `dsl_scan_assess_vdev`, `SPA_ASYNC_RESILVER`).
+    pub(crate) fn want_resilver(&self) {
+        if self.tree().stale_leaves().next().is_some() {
+            self.scanner.resilver_wanted.store(true, Ordering::Release);
+            self.background.scan.wake(self);
+        }
+    }
+
+    /// Begins a resilver that is wanted, unless it has to wait. To be called by the task of scans between two slices.
+    ///
+    /// # Errors
+    /// As [`Spa::resilver_begin`]; then it is still wanted.
+    pub(super) fn begin_wanted(self: &Arc<Self>) -> Result<(), Error> {
+        let wanted = &self.scanner.resilver_wanted;
+        // a device that comes back from now on asks anew
+        if !wanted.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.begin_by_itself().inspect_err(|_| wanted.store(true, Ordering::Release))
+    }
+
+    fn begin_by_itself(self: &Arc<Self>) -> Result<(), Error> {
+        let (view, missed) = (self.view()?, self.tree().missed());
+        let Some(missed) = missed else { return Ok(()) };
+        if let Some(scan) = running(&view.mos)?.filter(|scan| scan.func == ScanFunc::Resilver) {
+            if covers(&scan, &missed) {
+                return Ok(());
             }
-            // everything that exists now is read, however young: a clone's pointer is younger than its block
-            let upto = Txg(missed.end).max(cx.tx.txg());
-            begin(cx, ScanFunc::Resilver, to_examine, ScrubRange { upto: Some(upto), ..range(&missed) })?;
-            Ok(true)
-        })
+            if view.feature_enabled("resilver_defer") {
+                self.scanner.resilver_deferred.store(true, Ordering::Release);
+                return Ok(());
+            }
+        }
+        let to_examine = view.space()?.allocated;
+        let begun = self.sync_task(move |cx| {
+            if cx.spa.tree().missed().is_none() {
+                return Ok(false);
+            }
+            // an error scrub makes room as well
+            errors::cancel(cx)?;
+            start(cx, to_examine)
+        })?;
+        if begun {
+            self.scanner.begin_recorded(self.env().now_s());
+        }
+        Ok(())
+    }
+
+    /// A scan has ended: what has waited for that is wanted now.
+    pub(super) fn want_deferred(&self) {
+        if self.scanner.resilver_deferred.swap(false, Ordering::AcqRel) {
+            self.want_resilver();
+        }
     }
 
     /// Returns whether [`Spa::resilver_begin`] would find something to do.
@@ -93,6 +144,20 @@ impl Pool {
     pub fn at_checkpoint(&self) -> Result<Option<Arc<Pool>>, Error> {
         crate::spa::open::at_checkpoint(self)
     }
+}
+
+/// Begins a resilver of what was missed, or goes on with one that covers it. Returns whether there is anything to do.
+fn start(cx: &TaskCx<'_>, to_examine: u64) -> Result<bool, Error> {
+    let Some(missed) = cx.spa.tree().missed() else { return Ok(false) };
+    match running(cx.mos)? {
+        Some(scan) if scan.func == ScanFunc::Resilver && covers(&scan, &missed) => return Ok(true),
+        Some(scan) => end(cx, scan, ScanState::Canceled)?,
+        None => {}
+    }
+    // everything that exists now is read, however young: a clone's pointer is younger than its block
+    let upto = Txg(missed.end).max(cx.tx.txg());
+    begin(cx, ScanFunc::Resilver, to_examine, ScrubRange { upto: Some(upto), ..range(&missed) })?;
+    Ok(true)
 }
 
 /// Returns the blocks that were missed.

@@ -9,7 +9,7 @@
 //! that was interrupted begins anew.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::tunable;
@@ -57,6 +57,9 @@ pub(crate) struct Scanner {
     start_time: AtomicU64,
     bytes: AtomicU64,
     lost: AtomicU64,
+    /// Whether a resilver is to begin by itself, and whether one is to when the scan that runs has ended.
+    pub(super) resilver_wanted: AtomicBool,
+    pub(super) resilver_deferred: AtomicBool,
 }
 
 impl Scanner {
@@ -81,6 +84,11 @@ impl Scanner {
         self.start_time.store(now_s, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
         self.lost.store(0, Ordering::Relaxed);
+    }
+
+    /// As [`Scanner::begin`], for the scan that the record has now.
+    pub(super) fn begin_recorded(&self, now_s: u64) {
+        self.begin(None, now_s);
     }
 
     /// Forgets the scan because the pool is closing.
@@ -259,6 +267,7 @@ fn least(func: ScanFunc) -> Duration {
 
 /// A slice of the background task.
 pub(crate) fn slice(spa: &Arc<Spa>) -> Result<Next, Error> {
+    spa.begin_wanted()?;
     if tunable::ZFS_SCAN_SUSPEND_PROGRESS.get() != 0 {
         return Ok(Next::Rest(SUSPENDED_LOOK));
     }
@@ -273,10 +282,11 @@ pub(crate) fn slice(spa: &Arc<Spa>) -> Result<Next, Error> {
     match run.slice(spa)? {
         End::More => *slot = Some(run),
         // the record may have another one
-        End::Gone => {}
+        End::Gone => spa.want_deferred(),
         End::Whole => {
             run.finish(spa)?;
             *spa.scanner.ended.lock() = Some(Arc::new(run.slicer.sum));
+            spa.want_deferred();
         }
     }
     Ok(Next::More)
@@ -291,7 +301,7 @@ impl Spa {
         let to_examine = self.view()?.space()?.allocated;
         let held = self.background.scan.hold();
         self.scrub_begin(to_examine, range)?;
-        self.scanner.begin(None, self.env().now_s());
+        self.scanner.begin_recorded(self.env().now_s());
         self.background.scan.wake(self);
         drop(held);
         Ok(())
@@ -311,7 +321,7 @@ impl Spa {
         if !self.resilver_begin(to_examine, again)? {
             return Ok(false);
         }
-        self.scanner.begin(None, self.env().now_s());
+        self.scanner.begin_recorded(self.env().now_s());
         self.background.scan.wake(self);
         drop(held);
         Ok(true)
@@ -341,7 +351,7 @@ impl Spa {
         let scan = running(&view.mos)?.is_some_and(|phys| phys.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
         let going = |phys: ErrorScrubPhys| !phys.paused;
         if scan || errors::under_way(&view.mos)?.is_some_and(going) {
-            self.scanner.begin(None, self.env().now_s());
+            self.scanner.begin_recorded(self.env().now_s());
             self.background.scan.wake(self);
         }
         Ok(())
