@@ -137,3 +137,31 @@ fn a_pool_that_is_imported_is_not_taken_by_its_devices() {
     session.ok(&["zpool", "export", "tank"]);
     session.ok(&["mkdir", "-d", &device, "tank:/b"]);
 }
+
+#[test]
+fn reopen_finds_a_device_that_is_back_and_brings_it_up_to_date() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let [a, b, away] = ["a", "b", "away"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", "mirror", &a, &b]);
+    // out of the folder: one that is in it is found under any name
+    let elsewhere = tempfile::tempdir().unwrap();
+    let away = elsewhere.path().join(away.rsplit('/').next().unwrap());
+    std::fs::copy(&b, &away).unwrap();
+    std::fs::remove_file(&b).unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, vec![7u8; 1 << 20]).unwrap();
+    assert_eq!(session.run(&["cp", file.to_str().unwrap(), "tank:/file"]).code, 0);
+    assert_eq!(session.run(&["zpool", "reopen", "tank"]).code, 0);
+    assert!(session.ok(&["zpool", "status", "tank"]).contains("UNAVAIL"));
+    std::fs::copy(&away, &b).unwrap();
+    session.ok(&["zpool", "reopen", "-n", "tank"]);
+    let status = session.ok(&["zpool", "status", "tank"]);
+    assert!(status.contains(" state: ONLINE\n") && status.contains("resilvered"), "{status}");
+    assert!(session.ok(&["zpool", "history", "tank"]).contains(" zpool reopen -n tank\n"));
+    // all pools; none; no such one
+    session.ok(&["zpool", "reopen"]);
+    session.fails(&["zpool", "reopen", "nosuch"], 1, "cannot open 'nosuch': no such pool");
+    session.fails(&["zpool", "reopen", "-x", "tank"], 2, "invalid option 'x'\nusage:\n\treopen [-n] <pool>\n");
+    session.ok(&["zpool", "export", "tank"]);
+    assert_eq!(session.ok(&["zpool", "reopen"]), "");
+}

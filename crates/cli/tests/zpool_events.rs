@@ -77,3 +77,31 @@ fn events_of_commands_are_kept_and_shown_as_openzfs_shows_them() {
     session.fails(&["zpool", "events", "-c", "-v"], 2, "invalid options combined with -c");
     session.fails(&["zpool", "events", "-H", "a", "b"], 2, "too many arguments");
 }
+
+#[test]
+fn events_tell_of_devices_that_change_their_state() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let paths = ["a", "b"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    let [a, b] = paths.each_ref().map(String::as_str);
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", "mirror", a, b]);
+    session.run(&["zpool", "events", "-c"]);
+    session.ok(&["zpool", "offline", "tank", b]);
+    session.ok(&["zpool", "online", "tank", b]);
+    session.ok(&["zpool", "offline", "-f", "tank", b]);
+    session.ok(&["zpool", "clear", "tank"]);
+    let of_devices = |class: &String| class.contains("statechange") || class.contains("fs.zfs.vdev_");
+    let all: Vec<String> = classes(&session, &["tank"]).into_iter().filter(of_devices).collect();
+    let change = "resource.fs.zfs.statechange";
+    let (online, clear) = ("sysevent.fs.zfs.vdev_online", "sysevent.fs.zfs.vdev_clear");
+    assert_eq!(all, [change, change, online, change, change, clear]);
+    let long = session.ok(&["zpool", "events", "-v", "tank"]);
+    let report = long.split("\n\n").find(|event| event.contains(change)).unwrap();
+    for line in [
+        "        class = \"resource.fs.zfs.statechange\"".to_owned(),
+        "        vdev_state = \"OFFLINE\" (0x2)".to_owned(),
+        format!("        vdev_path = \"{b}\""),
+        "        vdev_laststate = \"ONLINE\" (0x7)".to_owned(),
+    ] {
+        assert!(report.lines().any(|l| l == line), "{line}: {report}");
+    }
+}

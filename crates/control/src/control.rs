@@ -98,6 +98,7 @@ impl Control {
             Ioc::PoolSetProps => self.pool_set_props(input),
             Ioc::PoolUpgrade => self.pool_upgrade(input),
             Ioc::Clear => self.clear(input),
+            Ioc::PoolReopen => self.done(self.spa.reopen(input.get_bool("scrub_restart").unwrap_or(true))),
             Ioc::VdevSetState => self.vdev_set_state(input),
             Ioc::PoolExport => self.leave(input, Spa::export),
             Ioc::PoolDestroy => self.leave(input, Spa::destroy),

@@ -22,6 +22,9 @@ pub enum Ioc {
     PoolUpgrade,
     /// Forgets that the device `guid`, or any, was given up.
     Clear,
+    /// Looks for devices of the pool that have gone, and for those that are back, which are then resilvered; unless `scrub_restart` is false and a scrub is
+    /// under way, whose place that would take.
+    PoolReopen,
     /// Of a pool: brings the device `guid` into `state`: 2 is offline (until the pool is opened anew, with 1 in `flags`), 5 faulted (for good, with 17
     /// in `flags`), 7 online. Answers with the `state` that it is in then.
     VdevSetState,
@@ -214,6 +217,7 @@ impl Ioc {
             Ioc::PoolSetProps => "pool_set_props",
             Ioc::PoolUpgrade => "pool_upgrade",
             Ioc::Clear => "clear",
+            Ioc::PoolReopen => "reopen",
             Ioc::VdevSetState => "vdev_set_state",
             Ioc::PoolExport => "pool_export",
             Ioc::PoolDestroy => "pool_destroy",
@@ -355,6 +359,7 @@ impl Ioc {
             Ioc::PoolSetProps => const { &[must("props", NvList)] },
             Ioc::PoolUpgrade => const { &[must("version", Uint64), may("props", NvList)] },
             Ioc::Clear => const { &[may("guid", Uint64)] },
+            Ioc::PoolReopen => const { &[may("scrub_restart", BooleanValue)] },
             Ioc::VdevSetState => const { &[must("guid", Uint64), must("state", Uint64), may("flags", Uint64)] },
             Ioc::PoolExport | Ioc::PoolDestroy => const { &[may("message", String)] },
             Ioc::PoolCondense => const { &[must("condense_command", String), must("condense_type", String)] },

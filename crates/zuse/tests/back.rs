@@ -193,6 +193,30 @@ fn changes_of_state_are_told() {
     spa.export().unwrap();
 }
 
+/// With `zpool reopen -n` a scrub that is under way goes on.
+#[test]
+fn reopen_begins_a_resilver_unless_a_scrub_shall_go_on() {
+    let _alone = alone();
+    ZFS_TXG_TIMEOUT.set(1);
+    let shelf = Shelf::new(2);
+    let spa = shelf.create("mirror d0 d1");
+    let file = object(&spa);
+    write(&spa, &file, 8, 1).unwrap();
+    shelf.disks[1].fail_writes(3);
+    write(&spa, &file, 8, 2).unwrap();
+    assert_eq!((state(&spa, 1), spa.tree().leaves()[1].is_stale()), (VdevState::Healthy, true));
+    ZFS_SCAN_SUSPEND_PROGRESS.set(1);
+    spa.scrub(pool::ScrubRange::default()).unwrap();
+    spa.reopen(false).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(matches!(scan(&spa), Some((ScanFunc::Scrub, ScanState::Scanning, _))));
+    spa.reopen(true).unwrap();
+    wait_for("the resilver", || matches!(scan(&spa), Some((ScanFunc::Resilver, ..))));
+    ZFS_SCAN_SUSPEND_PROGRESS.set(0);
+    wait_for("the end", || is_whole(&spa));
+    spa.export().unwrap();
+}
+
 /// A device that was pulled out is told to be faulted; when it is back, it can be cleared.
 #[test]
 fn a_device_that_was_faulted_while_it_was_away_can_be_cleared() {

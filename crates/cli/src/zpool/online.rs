@@ -1,13 +1,14 @@
-//! `zpool online` and `zpool offline`: devices that are put to use, or taken out of it.
+//! `zpool online`, `zpool offline` and `zpool reopen`: devices that are put to use, or taken out of it, or looked for.
 
 use control::{Control, Ioc};
 use nvlist::NvList;
+use site::Imported;
 use vdev::VdevState;
 
 use super::vdevs::Vdevs;
 use crate::command::Call;
-use crate::error::{Failure, Outcome, usage};
-use crate::{pools, writable};
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::{messages, pools, writable};
 
 /// The flags of the request (OpenZFS: `ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL`, `VDEV_AUX_EXTERNAL_PERSIST`).
 const TEMPORARILY: u64 = 1;
@@ -46,6 +47,28 @@ pub(super) fn offline(call: &Call<'_>) -> Outcome {
             },
         },
     )
+}
+
+/// `zpool reopen`: devices are looked for by each command that opens a pool; this one says so, and waits for them to be brought up to date.
+pub(super) fn reopen(call: &Call<'_>) -> Outcome {
+    let restart = !call.args.has('n');
+    Ok(pools::for_each_record(&call.args.names(), |record| reopen_one(record, restart))?.0)
+}
+
+fn reopen_one(record: &Imported, restart: bool) -> Result<(), Failure> {
+    if record.readonly {
+        return Ok(());
+    }
+    let doing = format!("cannot reopen '{}'", record.name);
+    let spa = writable::open_as_it_is(record, &doing)?;
+    let scrubs = spa.is_scrubbing().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
+    let mut input = NvList::new();
+    input.insert("scrub_restart", restart);
+    writable::ask(&spa, &doing, Ioc::PoolReopen, &input)?;
+    if restart || !scrubs {
+        writable::catch_up(&spa);
+    }
+    writable::close(&spa, &doing)
 }
 
 fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {

@@ -146,7 +146,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: Some(clear::run),
         },
-        Command { name: "reopen", usage: "\treopen [-n] <pool>\n", options: "n", longs: &[], run: None },
+        Command {
+            name: "reopen",
+            usage: "\treopen [-n] <pool>\n",
+            options: "n",
+            longs: &[],
+            run: Some(online::reopen),
+        },
     ],
     &[
         Command {

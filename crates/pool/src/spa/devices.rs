@@ -115,6 +115,23 @@ impl Spa {
         Ok(leaf.health().state)
     }
 
+    /// Looks for devices that have gone and for those that are back (OpenZFS: `vdev_reopen` of the root). What those have missed a resilver brings, in the
+    /// place of a scrub that is under way; if not `restart`, that goes on.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read; [`Error::Suspended`].
+    pub fn reopen(self: &Arc<Self>, restart: bool) -> Result<(), Error> {
+        let _alone = self.vdev_change.lock();
+        let goes_on = !restart && self.is_scrubbing()?;
+        self.tree().look();
+        self.reopen_devices(&|_| true);
+        self.record_now()?;
+        if !goes_on {
+            self.want_resilver();
+        }
+        Ok(())
+    }
+
     /// Writes the states of leaves, if they have changed, and waits for it.
     fn record_now(&self) -> Result<(), Error> {
         if self.has_afterthoughts() {
@@ -139,6 +156,14 @@ impl Spa {
     /// Forgets what the configuration has of the states of leaves.
     pub(crate) fn forget_health(&self) {
         self.recorded.0.lock().clear();
+    }
+
+    /// The pool was open before: devices that were pulled out then have changed their state if they are back.
+    pub(crate) fn recall_removed(&self) {
+        let mut told = self.recorded.1.lock();
+        for config in self.tree().config().leaves().filter(|config| config.removed) {
+            told.insert(config.guid, VdevState::Removed);
+        }
     }
 
     /// Posts events of the leaves whose states have changed (OpenZFS: `zfs_post_state_change`). The first state of a leaf is no change.

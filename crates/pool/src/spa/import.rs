@@ -135,6 +135,9 @@ impl Spa {
         if options.open.checkpoint {
             spa.settle_at_checkpoint(txgs)?;
         }
+        if options.again {
+            spa.recall_removed();
+        }
         let claimed = spa.claim(&pool, options.open.missing_log_ok)?;
         spa.watch_reads();
         spa.start()?;

@@ -357,6 +357,14 @@ impl Spa {
         Ok(())
     }
 
+    /// Returns whether the record has a scrub that has not ended; it may be paused.
+    ///
+    /// # Errors
+    /// When the pool's record of scans cannot be read.
+    pub fn is_scrubbing(&self) -> Result<bool, Error> {
+        Ok(running(&self.view()?.mos)?.is_some_and(|phys| phys.func == ScanFunc::Scrub))
+    }
+
     /// Returns whether the scan that the record has is a resilver.
     pub(crate) fn is_resilvering(&self) -> Result<bool, Error> {
         Ok(running(&self.view()?.mos)?.is_some_and(|phys| phys.func == ScanFunc::Resilver))
