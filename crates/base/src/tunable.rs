@@ -143,7 +143,10 @@ tunables! {
     ZFS_VDEV_NIA_DELAY = "zfs_vdev_nia_delay", 5, "I/Os of scrub, removal, initialize and rebuild that end before a device counts as idle";
     ZFS_VDEV_NIA_CREDIT = "zfs_vdev_nia_credit", 5, "I/Os of scrub, removal, initialize and rebuild that begin between two others that end";
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512, "events that are kept";
+    ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000, "how long a device may have an I/O before that counts as slow, in ms";
     ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1, "whether I/Os that a device does not end are told of";
+    ZFS_DEADMAN_FAILMODE = "zfs_deadman_failmode", 0, "what else then becomes of the process: it goes on (wait, continue), or ends (panic)",
+        ["wait", "continue", "panic"];
     ZFS_DEADMAN_ZIOTIME_MS = "zfs_deadman_ziotime_ms", 300_000, "how long a device may have an I/O before that is told, in ms";
     ZFS_DEADMAN_CHECKTIME_MS = "zfs_deadman_checktime_ms", 60_000, "how often I/Os are looked at for that, in ms";
     ZFS_VDEV_DEFAULT_MS_COUNT = "zfs_vdev_default_ms_count", 200, "metaslabs that a new vdev of middle size gets";

@@ -36,6 +36,11 @@ impl Front for Terminal {
         eprintln!("zuse: {line}");
     }
 
+    fn panic(&self, message: &str) {
+        eprintln!("panic: {message}");
+        std::process::abort();
+    }
+
     fn opened(&self, pool: &Arc<Pool>) {
         given::load_given(pool);
     }

@@ -128,6 +128,29 @@ fn what_waits_in_queues_is_told_while_it_waits() {
     let line = told.lines().find(|line| line.contains(" is not done after ")).unwrap_or_else(|| panic!("{told}"));
     assert!(line.starts_with(&format!("zuse: {}: ", lab.path("a"))) && line.contains(" bytes at offset "), "{line}");
     assert!(told.lines().count() < 200, "{told}");
+    let events = lab.ok("zpool events -v tank");
+    let event = events.split("\n\n").find(|event| event.contains("ereport.fs.zfs.deadman")).unwrap_or_default();
+    let path = format!("vdev_path = \"{}\"", lab.path("a"));
+    for part in
+        [path.as_str(), "zio_offset = 0x", "zio_size = 0x", "zio_priority = 0x", "zio_delta = 0x", "zio_type = 0x"]
+    {
+        assert!(event.contains(part), "{part}: {events}");
+    }
+    assert!(!events.contains("ereport.fs.zfs.delay"), "none took half a minute: {events}");
+    // the administrator may want the process to end then
+    let scrub = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(words)
+        .args(["-o", "zfs_deadman_checktime_ms=1000", "-o", "zfs_deadman_failmode=panic", "zpool", "scrub", "tank"])
+        .env("ZUSE_STATE", lab.session.state())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(scrub.stderr).unwrap();
+    lab.ok("-o zio_slow_io_ms=20 -o vdev_latency_ms=60 zpool scrub tank");
+    assert!(lab.ok("zpool events tank").contains("ereport.fs.zfs.delay"));
+    assert!(
+        !scrub.status.success() && told.contains("panic: deadman determined I/O to pool 'tank' is hung."),
+        "{told}"
+    );
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //!
 //! What waits in queues now is in the record, too, by process and with the time at which it was told: what is older than a few seconds counts no more.
 //!
-//! The thread that does this once a second is also the deadman: it tells the program ([`Front::overdue`]), once for each, of I/Os that a device does not end.
+//! The thread that does this once a second is also the deadman: it tells the program ([`Front::overdue`]), and posts an event, once for each, of I/Os that
+//! a device does not end; with `zfs_deadman_failmode` `panic` it then ends the process ([`Front::panic`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -30,6 +31,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const QUEUES_HOLD: Duration = Duration::from_secs(3);
 /// I/Os that a device does not end and that are told of one by one.
 const OVERDUE_LINES: usize = 8;
+/// The number of `panic` among the words of `zfs_deadman_failmode`.
+const FAILMODE_PANIC: u64 = 2;
 /// Blocks in a record that were found lost.
 const LOST_MAX: usize = 4096;
 /// A record is not longer: some thousand devices.
@@ -137,16 +140,26 @@ impl Watched {
         news.lost.extend(self.errors.lost().into_iter().filter(|block| self.told_lost.insert(*block)));
     }
 
-    /// Makes events of the failures of its devices since the last time.
+    /// Makes events of the failures of its devices, and of slow I/O, since the last time.
     fn post_ereports(&self) {
         let reports = self.errors.take_ereports();
         if !reports.is_empty() {
-            // it may have been imported under another name
-            let imported =
-                records::all(&|_| ()).ok().and_then(|all| all.into_iter().find(|one| one.guid == self.pool.0));
-            let name = imported.map_or_else(|| self.name.clone(), |one| one.name);
-            pool::events::post_ereports(&Env::system(), (&name, self.pool), &reports);
+            pool::events::post_ereports(&Env::system(), (&self.imported_as(), self.pool), &reports);
         }
+        for leaf in self.devices.iter().map(|device| &device.leaf) {
+            let slow = leaf.queue.take_slow();
+            if !slow.is_empty() {
+                let pool = self.imported_as();
+                pool::events::post_overdue(&Env::system(), (&pool, self.pool), pool::events::DELAY, leaf, &slow);
+            }
+        }
+    }
+
+    /// Its name: it may have been imported under another one than it has on disk.
+    fn imported_as(&self) -> String {
+        let all = records::all(&|_| ()).ok();
+        let imported = all.and_then(|all| all.into_iter().find(|one| one.guid == self.pool.0));
+        imported.map_or_else(|| self.name.clone(), |one| one.name)
     }
 
     /// Returns those of these errors that were not reported.
@@ -206,12 +219,20 @@ fn report_overdue() {
         return;
     }
     let limit = Duration::from_millis(tunable::ZFS_DEADMAN_ZIOTIME_MS.get());
-    let mut lines = Vec::new();
+    let (mut lines, mut hung) = (Vec::new(), None);
     for one in watched().iter_mut() {
         one.look();
         let front = one.front.clone();
-        for FollowedLeaf { name, queue, .. } in one.devices.iter().map(|device| &device.leaf) {
-            for Overdue { class, offset, len, age, .. } in queue.overdue(limit) {
+        for leaf in one.devices.iter().map(|device| &device.leaf) {
+            let FollowedLeaf { name, queue, .. } = leaf;
+            let overdue = queue.overdue(limit);
+            if !overdue.is_empty() {
+                let pool = one.imported_as();
+                let told = overdue.get(..OVERDUE_LINES).unwrap_or(&overdue);
+                pool::events::post_overdue(&Env::system(), (&pool, one.pool), pool::events::DEADMAN, leaf, told);
+                hung = Some((front.clone(), pool));
+            }
+            for Overdue { class, offset, len, age, .. } in overdue {
                 let (class, seconds) = (class.name(), age.as_secs_f64());
                 let line =
                     format!("{name}: {class} of {len} bytes at offset {offset} is not done after {seconds:.1} seconds");
@@ -223,6 +244,13 @@ fn report_overdue() {
     lines.iter().take(OVERDUE_LINES).for_each(|(front, line)| front.overdue(line));
     if let (Some(more @ 1..), Some((front, _))) = (lines.len().checked_sub(OVERDUE_LINES), lines.last()) {
         front.overdue(&format!("and {more} more"));
+    }
+    if tunable::ZFS_DEADMAN_FAILMODE.get() == FAILMODE_PANIC
+        && let Some((front, pool)) = hung
+    {
+        // the last thing that can be told
+        events::publish();
+        front.panic(&format!("deadman determined I/O to pool '{pool}' is hung."));
     }
 }
 
@@ -237,7 +265,10 @@ pub fn publish() {
         return;
     }
     let mut watched = watched();
-    watched.iter().for_each(Watched::post_ereports);
+    for one in watched.iter_mut() {
+        one.look();
+        one.post_ereports();
+    }
     events::publish();
     let mut news: HashMap<Guid, News> = HashMap::new();
     // closed pools are told of for the last time

@@ -32,6 +32,11 @@ pub trait Front: Send + Sync {
     /// Takes a line about an I/O that does not end.
     fn overdue(&self, _line: &str) {}
 
+    /// Ends the process, because the administrator wants that rather than to wait for a device.
+    fn panic(&self, _message: &str) {
+        std::process::abort();
+    }
+
     /// Loads keys that only the program knows of into a pool that was opened.
     fn opened(&self, _pool: &Arc<Pool>) {}
 }

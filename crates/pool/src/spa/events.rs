@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use base::{Env, Errno, Guid, tunable};
 use nvlist::NvList;
 use parking_lot::{Condvar, Mutex};
-use vdev::{Ereport, FaultKind, Leaf};
+use vdev::{Direction, Ereport, FaultKind, FollowedLeaf, IoClass, Leaf, Overdue};
 
 use super::Spa;
 
@@ -105,15 +105,7 @@ pub fn post_ereports(env: &Env, (name, guid): (&str, Guid), reports: &[Ereport])
             FaultKind::Io => ("io", Errno::EIO),
             FaultKind::Missing => continue,
         };
-        let mut detector = NvList::new();
-        detector.insert("version", 0u8);
-        detector.insert("scheme", "zfs");
-        detector.insert("pool", guid.0);
-        detector.insert("vdev", report.fault.leaf.0);
-        let mut event = common(&format!("ereport.fs.zfs.{class}"), name, guid);
-        event.insert("detector", detector);
-        event.insert("vdev_guid", report.fault.leaf.0);
-        event.insert("vdev_path", report.name.as_str());
+        let mut event = ereport(class, (name, guid), (report.fault.leaf, &report.name));
         event.insert("vdev_read_errors", report.errors.read);
         event.insert("vdev_write_errors", report.errors.write);
         event.insert("vdev_cksum_errors", report.errors.checksum);
@@ -122,6 +114,41 @@ pub fn post_ereports(env: &Env, (name, guid): (&str, Guid), reports: &[Ereport])
         event.insert("zio_size", report.fault.len);
         put(env, event);
     }
+}
+
+/// The class of I/Os that a device has not done after a long time (OpenZFS: `zio_deadman`).
+pub const DEADMAN: &str = "deadman";
+/// The class of I/Os that a device has done, slowly.
+pub const DELAY: &str = "delay";
+
+/// Posts I/Os of a leaf of a pool that its device has, or had, for too long: of class [`DEADMAN`] or [`DELAY`].
+pub fn post_overdue(env: &Env, pool: (&str, Guid), class: &str, leaf: &FollowedLeaf, overdue: &[Overdue]) {
+    for one in overdue {
+        let mut event = ereport(class, pool, (leaf.guid, &leaf.name));
+        let priority = IoClass::ALL.iter().position(|class| *class == one.class).unwrap_or_default();
+        event.insert("zio_err", 0i32);
+        event.insert("zio_delta", u64::try_from(one.age.as_nanos()).unwrap_or(u64::MAX));
+        // `ZIO_TYPE_READ`, `ZIO_TYPE_WRITE`
+        event.insert("zio_type", if one.direction == Direction::Read { 1u32 } else { 2 });
+        event.insert("zio_priority", priority as u32);
+        event.insert("zio_offset", one.offset);
+        event.insert("zio_size", one.len);
+        put(env, event);
+    }
+}
+
+/// The keys that all reports of a leaf have.
+fn ereport(class: &str, (name, guid): (&str, Guid), (leaf, path): (Guid, &str)) -> NvList {
+    let mut detector = NvList::new();
+    detector.insert("version", 0u8);
+    detector.insert("scheme", "zfs");
+    detector.insert("pool", guid.0);
+    detector.insert("vdev", leaf.0);
+    let mut event = common(&format!("ereport.fs.zfs.{class}"), name, guid);
+    event.insert("detector", detector);
+    event.insert("vdev_guid", leaf.0);
+    event.insert("vdev_path", path);
+    event
 }
 
 /// The keys that all events have.

@@ -48,6 +48,8 @@ pub use stats::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS
 
 /// Requests that wait are sorted by offset among those that arrived in the same 2^29 ns (OpenZFS: `VDQ_T_SHIFT`).
 const WINDOW_SHIFT: u32 = 29;
+/// Slow requests that are told of at a time (OpenZFS: `zfs_slow_io_events_per_second`).
+const SLOW_MAX: usize = 20;
 /// What a waiter has in place of the number of a slot.
 const NO_SLOT: usize = usize::MAX;
 
@@ -95,6 +97,8 @@ struct State {
     slots: Vec<Option<Active>>,
     free: Vec<usize>,
     figures: IoFigures,
+    /// Requests that were slow, and nobody was told of.
+    slow: Vec<Overdue>,
 }
 
 /// The place in a line: window of time and offset where the class is sorted by offset, then the arrival.
@@ -191,6 +195,10 @@ impl Queue {
         state.admission.end(request.class, &limits);
         if let Some((waited, took)) = times {
             state.figures.count(&request, waited, took);
+            if stats::is_slow(took) && state.slow.len() < SLOW_MAX {
+                let Request { class, direction, offset, len, .. } = request;
+                state.slow.push(Overdue { class, direction, offset, len, age: took });
+            }
         }
         let woken = state.hand_on(&limits);
         drop(state);
@@ -233,6 +241,12 @@ impl Queue {
             }
         }
         overdue
+    }
+
+    /// The requests that have ended and were slow, some of those since this was last asked.
+    #[must_use]
+    pub fn take_slow(&self) -> Vec<Overdue> {
+        std::mem::take(&mut self.state().slow)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use base::tunable;
+
 use super::class::CLASSES;
 use super::{IoClass, Request};
 
@@ -11,8 +13,10 @@ use super::{IoClass, Request};
 pub const LATENCY_BUCKETS: usize = 37;
 /// Powers of two of bytes that are told apart (OpenZFS: `VDEV_RQ_HISTO_BUCKETS`). The last has all that is larger.
 pub const SIZE_BUCKETS: usize = 25;
-/// What takes longer is slow (OpenZFS: `zio_slow_io_ms`).
-const SLOW: Duration = Duration::from_secs(30);
+/// Whether an I/O that took its device so long was slow.
+pub(crate) fn is_slow(took: Duration) -> bool {
+    took > Duration::from_millis(tunable::ZIO_SLOW_IO_MS.get())
+}
 
 /// Classes that are told apart.
 const SHOWN: usize = 7;
@@ -62,7 +66,7 @@ impl IoFigures {
         let sizes = if request.aggregated { AGGREGATED } else { INDIVIDUAL };
         self.add_to(direction * COUNTS, 1);
         self.add_to(direction * COUNTS + 1, request.len);
-        self.add_to(direction * COUNTS + 2, u64::from(took > SLOW));
+        self.add_to(direction * COUNTS + 2, u64::from(is_slow(took)));
         self.add_to(TOTAL + direction * LATENCY_BUCKETS + latency(waited + took), 1);
         self.add_to(DISK + direction * LATENCY_BUCKETS + latency(took), 1);
         self.add_to(WAIT + shown * LATENCY_BUCKETS + latency(waited), 1);
@@ -95,7 +99,7 @@ impl IoFigures {
         self.word(direction as usize * COUNTS + 1)
     }
 
-    /// Those that their device had for more than half a minute.
+    /// Those that their device had for longer than `zio_slow_io_ms`.
     #[must_use]
     pub fn slow(&self, direction: Direction) -> u64 {
         self.word(direction as usize * COUNTS + 2)
