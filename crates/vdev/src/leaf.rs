@@ -185,9 +185,8 @@ impl Leaf {
     /// What it was found to be does not count any more; its state stays, unless it is faulted and has no device: then that is gone.
     pub(crate) fn pardon(&self) {
         self.degraded.store(false, Ordering::Release);
-        if self.health().state == VdevState::Faulted {
-            self.cannot_open(VdevAux::OpenFailed);
-        }
+        let is_lost = |slot: &Slot| !slot.has_device() && slot.health().state == VdevState::Faulted;
+        self.slot.judge_if(is_lost, Health::new(VdevState::CantOpen, VdevAux::OpenFailed));
     }
 
     /// It is used from now on, with the device that it has. Returns whether it has one.
