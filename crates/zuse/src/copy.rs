@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use zpl::{Kind, Node, Time, Zvol};
 
-use crate::dest::{self, Meta, NotKept};
+use crate::dest::{self, HostId, Meta, NotKept};
 use crate::report::Report;
 use crate::salvage::{Chunk, Contents, read_past_damage};
 use crate::walk::{Go, Step, walk};
@@ -26,10 +26,8 @@ pub struct Copied {
     pub damaged: u64,
 }
 
-/// The copy of a file with several names: the root and the path of its first name, and whether it is whole.
-type Named = (Arc<OwnedFd>, Vec<u8>, bool);
-/// A file of the host: device and inode.
-type HostId = (u64, u64);
+/// The copy of a file with several names: the root and the path of its first name, its identity, and whether it is whole.
+type Named = (Arc<OwnedFd>, Vec<u8>, HostId, bool);
 
 /// Copies trees and files to the host. Hard links are kept among all files that one `Copier` copies; if they come from several file systems,
 /// [`Copier::come_from`] tells which one the next are of.
@@ -139,7 +137,7 @@ impl<'a> Copier<'a> {
                 Step::Leave { path, node } => {
                     let dir = open.pop();
                     let fd = dir.as_ref().unwrap_or(&*root).as_fd();
-                    self.finish((fd, None), path, node, Some(0))?;
+                    self.finish(fd, path, node, Some(0))?;
                 }
                 Step::Lost { path, why } => self.lose(path, &why.to_string()),
                 Step::Refused { path, why } => self.lose(path, why),
@@ -160,12 +158,14 @@ impl<'a> Copier<'a> {
             return self.trouble(path, &e);
         }
         let several = node.attrs().links > 1;
-        if several && let Some((root, first, whole)) = self.links.get(&(self.origin, node.id())) {
-            match dest::make_link(root.as_fd(), first, parent, name) {
-                Ok(()) => {
+        if several && let Some((root, first, id, whole)) = self.links.get(&(self.origin, node.id())) {
+            match dest::make_link((root.as_fd(), first, *id), parent, name) {
+                Ok(true) => {
                     self.done.files += u64::from(*whole);
                     return Ok(());
                 }
+                // another program has moved the first one away
+                Ok(false) => {}
                 // another file system of the host, or one name too many: a file of its own
                 Err(e) if matches!(e.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::TooManyLinks) => {}
                 Err(e) => return self.trouble(path, &e),
@@ -174,25 +174,25 @@ impl<'a> Copier<'a> {
         let made = match node.kind() {
             Kind::File => self.data(parent, path, name, node),
             Kind::Symlink => match node.target() {
-                Ok(target) => dest::make_symlink(parent, name, &target).map(|()| Some(0)),
+                Ok(target) => dest::make_symlink(parent, name, &target).map(|fd| (fd, Some(0))),
                 Err(why) => {
                     self.lose(path, &why.to_string());
                     return Ok(());
                 }
             },
             kind => dest::make_special(parent, name, file_type(kind), node.attrs().device().unwrap_or((0, 0)))
-                .map(|()| Some(0)),
+                .map(|fd| (fd, Some(0))),
         };
-        let bytes = match made {
-            Ok(bytes) => bytes,
+        let (made, bytes) = match made {
+            Ok(made) => made,
             Err(e) => return self.trouble(path, &e),
         };
-        if several && let Ok(id) = dest::identity(parent, name) {
+        if several && let Ok(id) = dest::identity(made.as_fd()) {
             let file = (self.origin, node.id());
-            self.links.insert(file, (root.clone(), path.to_vec(), bytes.is_some()));
+            self.links.insert(file, (root.clone(), path.to_vec(), id, bytes.is_some()));
             self.linked.insert(id, file);
         }
-        self.finish((parent, Some(name)), path, node, bytes)
+        self.finish(made.as_fd(), path, node, bytes)
     }
 
     /// Removes the file that has the name: if it was copied before, later names are no longer linked to it.
@@ -200,7 +200,7 @@ impl<'a> Copier<'a> {
         if self.linked.is_empty() {
             return Ok(());
         }
-        match dest::identity(parent, name) {
+        match dest::identity_at(parent, name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e),
             Ok(id) => {
@@ -212,13 +212,19 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Makes a file with its data. How many bytes; `None` if some are lost.
-    fn data(&mut self, parent: BorrowedFd<'_>, path: &[u8], name: &[u8], node: &Node) -> io::Result<Option<u64>> {
+    /// Makes a file with its data, and gives it open. How many bytes; `None` if some are lost.
+    fn data(
+        &mut self,
+        parent: BorrowedFd<'_>,
+        path: &[u8],
+        name: &[u8],
+        node: &Node,
+    ) -> io::Result<(OwnedFd, Option<u64>)> {
         let file = dest::make_file(parent, name)?;
         let bytes = self.fill(&file, path, node)?;
         self.done.damaged += u64::from(bytes.is_none());
         file.set_len(node.size())?;
-        Ok(bytes)
+        Ok((file.into(), bytes))
     }
 
     /// Writes data where it was, and nothing where holes were. How many bytes; `None` if some are lost.
@@ -248,13 +254,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Gives what was made its attributes, and counts it if it is whole, with so many bytes of data.
-    fn finish(
-        &mut self,
-        (parent, name): (BorrowedFd<'_>, Option<&[u8]>),
-        path: &[u8],
-        node: &Node,
-        mut bytes: Option<u64>,
-    ) -> io::Result<()> {
+    fn finish(&mut self, made: BorrowedFd<'_>, path: &[u8], node: &Node, mut bytes: Option<u64>) -> io::Result<()> {
         let attrs = node.attrs();
         let xattrs = node.xattrs().unwrap_or_else(|why| {
             self.lose(path, &format!("extended attributes: {why}"));
@@ -270,7 +270,7 @@ impl<'a> Copier<'a> {
             mtime: time(attrs.mtime),
             xattrs,
         };
-        match dest::apply(parent, name, file_type(node.kind()), &meta) {
+        match dest::apply(made, file_type(node.kind()), &meta) {
             Ok(not_kept) => {
                 if let Some(bytes) = bytes {
                     self.count(bytes);

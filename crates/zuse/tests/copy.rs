@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::{fs, io};
 
@@ -13,8 +13,9 @@ use oracle::fixtures;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use support::open;
-use zpl::FileSystem;
-use zuse::{Archiver, Copier, Report, dest, zpl};
+use zpl::live::{Cred, NewFile, SetAttr, XattrMode};
+use zpl::{FileSystem, Kind};
+use zuse::{Archiver, Copier, Pool, Report, dest, zpl};
 
 #[derive(Default)]
 struct Losses(Vec<String>, Vec<String>);
@@ -298,4 +299,94 @@ fn not_a_byte_of_a_device_changes() {
         drop(pool);
         assert_eq!(before, state(), "{name}");
     }
+}
+
+/// Runs a function at each piece of data that a copy has written.
+struct Meanwhile<'a>(&'a mut dyn FnMut(&str), String, Vec<String>);
+
+impl Report for Meanwhile<'_> {
+    fn file(&mut self, path: &[u8]) {
+        self.1 = String::from_utf8_lossy(path).into_owned();
+    }
+
+    fn bytes(&mut self, _n: u64) {
+        (self.0)(&self.1);
+    }
+
+    fn lost(&mut self, path: &[u8], what: &str) {
+        self.2.push(format!("{}: {what}", String::from_utf8_lossy(path)));
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+/// The owner of the destination replaces files while their data is written: attributes go to the file that was made.
+#[test]
+fn attributes_do_not_follow_what_took_the_place_of_a_file() {
+    let pool = Pool::in_memory("t", 128 << 20).unwrap();
+    let files = pool.files("t").unwrap();
+    for name in [b"by-link", b"by-file"] {
+        let id = files.make(name, &NewFile::new(Kind::File, 0o755)).unwrap();
+        files.write(name, b"data").unwrap();
+        if name == b"by-file" {
+            files.zfs().set_xattr(&Cred::ROOT, id, b"user.a", b"a", XattrMode::Set).unwrap();
+        }
+        files.zfs().setattr(&Cred::ROOT, id, &SetAttr { mode: Some(0o4755), ..SetAttr::default() }).unwrap();
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let (to, aside, shell) = (temp.path().join("to"), temp.path().join("aside"), temp.path().join("shell"));
+    fs::create_dir(&aside).unwrap();
+    fs::write(&shell, "shell").unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o600)).unwrap();
+    let before = fs::metadata(&shell).unwrap().mtime();
+    let mut swap = |path: &str| {
+        fs::rename(to.join(path), aside.join(path)).unwrap();
+        match path {
+            "by-link" => symlink(&shell, to.join(path)).unwrap(),
+            _ => fs::hard_link(&shell, to.join(path)).unwrap(),
+        }
+    };
+    let mut report = Meanwhile(&mut swap, String::new(), Vec::new());
+    Copier::new(&mut report).copy_tree(files.fs().root_node().unwrap(), &to).unwrap();
+    assert!(report.2.is_empty(), "{:?}", report.2);
+    assert_eq!((mode(&shell), fs::metadata(&shell).unwrap().mtime()), (0o600, before));
+    let mut names = [0; 64];
+    assert_eq!(rustix::fs::listxattr(&shell, &mut names).unwrap(), 0, "no attribute was given to it");
+    // who cannot keep the owner keeps no set-id bit
+    let kept = if rustix::process::geteuid().is_root() { 0o4755 } else { 0o755 };
+    assert_eq!((mode(&aside.join("by-link")), mode(&aside.join("by-file"))), (kept, kept));
+    pool.export().unwrap();
+}
+
+/// The owner of the destination replaces a directory by a link: later names of files in it are not links to what is there.
+#[test]
+fn hard_links_are_not_looked_up_through_links() {
+    let pool = Pool::in_memory("t", 128 << 20).unwrap();
+    let files = pool.files("t").unwrap();
+    files.create_dir_all(b"top/a", 0o755).unwrap();
+    files.write(b"top/a/secret", b"public").unwrap();
+    for name in [&b"b"[..], b"c"] {
+        files.hard_link(b"top/a/secret", name).unwrap();
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let (to, etc, aside) = (temp.path().join("to"), temp.path().join("etc"), temp.path().join("aside"));
+    fs::create_dir(&etc).unwrap();
+    fs::write(etc.join("secret"), "secret").unwrap();
+    let mut report = Losses::default();
+    let mut copier = Copier::new(&mut report);
+    copier.copy_tree(files.fs().resolve(b"top").unwrap(), &to).unwrap();
+    fs::rename(to.join("a"), &aside).unwrap();
+    symlink(&etc, to.join("a")).unwrap();
+    for name in ["b", "c"] {
+        copier.copy_file(&files.fs().resolve(name.as_bytes()).unwrap(), &to, name.as_bytes()).unwrap();
+        assert_eq!(fs::read(to.join(name)).unwrap(), b"public");
+    }
+    assert!(report.0.is_empty(), "{:?}", report.0);
+    assert_eq!(fs::metadata(etc.join("secret")).unwrap().nlink(), 1);
+    // one file of its own, and its other name
+    assert_eq!(fs::metadata(to.join("b")).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(aside.join("secret")).unwrap().nlink(), 1);
+    pool.export().unwrap();
 }
