@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct Copier<'a> {
     /// Files with several names, and the other way round.
     links: HashMap<(u32, u64), Named>,
     linked: HashMap<HostId, (u32, u64)>,
+    /// The directory of the host below which no link is followed.
+    base: Option<PathBuf>,
     /// The directory into which the last single file was copied.
     dir: Option<(PathBuf, Arc<OwnedFd>)>,
     done: Copied,
@@ -46,7 +49,8 @@ pub struct Copier<'a> {
 impl<'a> Copier<'a> {
     /// A copier that tells `report` what happens.
     pub fn new(report: &'a mut dyn Report) -> Self {
-        Copier { report, origin: 0, links: HashMap::new(), linked: HashMap::new(), dir: None, done: Copied::default() }
+        let (links, linked) = (HashMap::new(), HashMap::new());
+        Copier { report, origin: 0, links, linked, base: None, dir: None, done: Copied::default() }
     }
 
     /// The counts so far.
@@ -60,13 +64,26 @@ impl<'a> Copier<'a> {
         self.origin = origin;
     }
 
+    /// From now on no link is followed between `base` and destinations below it: what an earlier copy made there may belong to somebody else.
+    pub fn stay_below(&mut self, base: &Path) {
+        self.base = Some(base.to_owned());
+    }
+
+    /// Opens a directory of the host, which is made if its parent is there.
+    fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        let below = self.base.as_ref().and_then(|base| Some((base, path.strip_prefix(base).ok()?)));
+        let Some((base, below)) = below else { return dest::open_root(path) };
+        let names = below.iter().map(OsStrExt::as_bytes);
+        names.fold(dest::open_root(base), |dir, name| dest::make_dir(dir?.as_fd(), name))
+    }
+
     /// Copies the contents of the directory `from` into `to`, which is made if it is not there and gets the attributes of
     /// `from`.
     ///
     /// # Errors
     /// What the host says of `to` itself, or that it is full; trouble with single files goes to the report.
     pub fn copy_tree(&mut self, from: Node, to: &Path) -> io::Result<Copied> {
-        self.tree(from, dest::open_root(to)?)?;
+        self.tree(from, self.directory(to)?)?;
         Ok(self.done)
     }
 
@@ -78,7 +95,7 @@ impl<'a> Copier<'a> {
         // many single files go to one directory, which is opened once
         let root = match self.dir.take() {
             Some((path, root)) if path == dir => root,
-            _ => Arc::new(dest::open_root(dir)?),
+            _ => Arc::new(self.directory(dir)?),
         };
         self.dir = Some((dir.to_owned(), root.clone()));
         self.leaf(&root, root.as_fd(), name, name, from)?;
@@ -90,7 +107,7 @@ impl<'a> Copier<'a> {
     /// # Errors
     /// As [`Copier::copy_tree`].
     pub fn copy_dir(&mut self, from: Node, dir: &Path, name: &[u8]) -> io::Result<Copied> {
-        let parent = dest::open_root(dir)?;
+        let parent = self.directory(dir)?;
         self.tree(from, dest::make_dir(parent.as_fd(), name)?)?;
         Ok(self.done)
     }
@@ -100,7 +117,7 @@ impl<'a> Copier<'a> {
     /// # Errors
     /// What the host says.
     pub fn copy_volume(&mut self, from: &Zvol, dir: &Path, name: &[u8]) -> io::Result<Copied> {
-        let root = dest::open_root(dir)?;
+        let root = self.directory(dir)?;
         self.displace(root.as_fd(), name)?;
         let file = dest::make_file(root.as_fd(), name)?;
         self.report.file(name);

@@ -390,3 +390,25 @@ fn hard_links_are_not_looked_up_through_links() {
     assert_eq!(fs::metadata(aside.join("secret")).unwrap().nlink(), 1);
     pool.export().unwrap();
 }
+
+/// The owner of a copied dataset replaces its directory by a link before the dataset below is copied into it.
+#[test]
+fn datasets_are_not_copied_through_links_below_the_destination() {
+    let pool = Pool::in_memory("t", 128 << 20).unwrap();
+    let files = pool.files("t").unwrap();
+    files.write(b"f", b"data").unwrap();
+    let temp = tempfile::tempdir().unwrap();
+    let (to, etc) = (temp.path().join("to"), temp.path().join("etc"));
+    fs::create_dir_all(&to).unwrap();
+    fs::create_dir(&etc).unwrap();
+    symlink(&etc, to.join("a")).unwrap();
+    let mut report = Losses::default();
+    let mut copier = Copier::new(&mut report);
+    copier.stay_below(&to);
+    copier.copy_tree(files.fs().root_node().unwrap(), &to.join("a/b")).unwrap_err();
+    copier.copy_file(&files.fs().resolve(b"f").unwrap(), &to.join("a/b"), b"f").unwrap_err();
+    assert!(fs::read_dir(&etc).unwrap().next().is_none());
+    copier.copy_tree(files.fs().root_node().unwrap(), &to.join("c/d")).unwrap();
+    assert_eq!(fs::read(to.join("c/d/f")).unwrap(), b"data");
+    pool.export().unwrap();
+}

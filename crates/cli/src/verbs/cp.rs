@@ -33,7 +33,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
             jobs.extend(datasets(&mut session, &source, &dest)?);
         } else {
             let to = place(&source, &dest);
-            jobs.push(Job { source, to });
+            jobs.push(Job { source, to, is_named: true });
         }
     }
     let mut total = 0;
@@ -42,6 +42,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     }
     let mut narrator = Narrator::new(total, parsed.has('q'));
     let mut copier = Copier::new(&mut narrator);
+    if parsed.has(DATASETS) {
+        copier.stay_below(&dest);
+    }
     let mut origins = Origins::default();
     for job in jobs {
         copier.come_from(origins.number(Some(&job.source.dataset)));
@@ -70,6 +73,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
 struct Job {
     source: Target,
     to: PathBuf,
+    /// Whether the user named this place, or a directory for it.
+    is_named: bool,
 }
 
 /// The destination path of a source: in an existing directory, its own name; otherwise the destination itself. A
@@ -113,7 +118,7 @@ fn datasets(session: &mut Session, source: &Target, dest: &Path) -> Result<Vec<J
             to.as_mut_os_string().push(".img");
         }
         let name = format!("{}{}", source.pool(), dataset.name().get(pool.name().len()..).unwrap_or(""));
-        jobs.push(Job { source: Target { dataset: name, path: None }, to });
+        jobs.push(Job { source: Target { dataset: name, path: None }, to, is_named: false });
     }
     Ok(jobs)
 }
@@ -128,7 +133,10 @@ fn copy(session: &mut Session, job: &Job, recursive: bool, copier: &mut Copier<'
     if kind != FileKind::Directory && job.to.as_os_str().as_bytes().ends_with(b"/") {
         return Err(failed(format!("{}: not a directory", job.to.display())));
     }
-    let to = if kind == FileKind::File { settle(&job.to)? } else { job.to.clone() };
+    let to = match kind == FileKind::File {
+        true => settle(&job.to).map(|end| if job.is_named { end } else { job.to.clone() })?,
+        false => job.to.clone(),
+    };
     let (parent, name) = split(&to)?;
     if !is_dir(&parent) {
         return Err(failed(format!("{}: no such directory", parent.display())));
