@@ -27,9 +27,12 @@ fn calls(dir: &Path, state: &Path, args: &[&str]) -> Option<Vec<String>> {
 
 /// Returns whether the directory of `name` is synced after the last call that contains `what` and the name.
 fn is_synced(calls: &[String], what: &str, name: &Path) -> bool {
-    let named = format!("{}\"", name.display());
-    let last = calls.iter().rposition(|call| call.contains(what) && call.contains(&named)).expect(what);
-    let synced = format!("<{}>)", name.parent().unwrap().display());
+    let (parent, last_name) = (name.parent().unwrap().display(), name.file_name().unwrap().display());
+    // by its path, or in a directory that is open
+    let named = [format!("{}\"", name.display()), format!("<{parent}>, \"{last_name}\"")];
+    let of_name = |call: &String| call.contains(what) && named.iter().any(|named| call.contains(named));
+    let last = calls.iter().rposition(of_name).expect(what);
+    let synced = format!("<{parent}>)");
     calls[last..].iter().any(|call| call.contains("fsync(") && call.contains(&synced))
 }
 

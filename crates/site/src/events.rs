@@ -6,7 +6,7 @@
 //! On disk: the number of the newest event, then each event as its length and its packed list.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -14,10 +14,11 @@ use base::{Endian, bytes, tunable};
 use nvlist::{Encoding, NvList};
 use pool::events::{self, EID, News};
 
+use crate::state::{self, Folder};
 use crate::{Error, records};
 
-/// A file is not longer, whatever it says.
-const FILE_MAX: u64 = 64 << 20;
+/// The file in the state folder.
+const EVENTS: &str = "events";
 const HEADER: usize = 8;
 
 /// The number of the last event of this process that is in the file.
@@ -54,9 +55,7 @@ impl Log {
     }
 
     fn read(file: &File) -> std::io::Result<Log> {
-        let mut bytes = Vec::new();
-        file.take(FILE_MAX).read_to_end(&mut bytes)?;
-        Ok(Log::decode(&bytes))
+        Ok(Log::decode(&state::read_all(file)?))
     }
 
     fn add(&mut self, new: Vec<NvList>) {
@@ -75,7 +74,7 @@ impl Log {
 pub fn publish() {
     let Ok(mut published) = PUBLISHED.lock() else { return };
     let news = events::since(*published);
-    if news.events.is_empty() || !path().is_ok_and(|path| path.parent().is_some_and(|folder| folder.is_dir())) {
+    if news.events.is_empty() {
         return;
     }
     if update(|log| log.add(news.events)).is_ok() {
@@ -89,10 +88,10 @@ pub fn publish() {
 /// When the file cannot be read.
 pub fn since(seen: u64) -> Result<News, Error> {
     let path = path()?;
-    let log = match File::open(&path) {
+    let log = match Folder::open().and_then(|folder| folder.file(EVENTS)) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Log::default(),
         opened => opened
-            .and_then(|file| file.lock_shared().map(|()| file))
+            .and_then(|file| state::lock_shared_soon(&file).map(|()| file))
             .and_then(|file| Log::read(&file))
             .map_err(|source| Error::Folder { path, source })?,
     };
@@ -117,14 +116,13 @@ pub fn clear() -> Result<usize, Error> {
 }
 
 fn path() -> Result<PathBuf, Error> {
-    Ok(records::folder()?.join("events"))
+    Ok(records::folder()?.join(EVENTS))
 }
 
 /// Changes the file; one process after the other.
 fn update<T>(change: impl FnOnce(&mut Log) -> T) -> std::io::Result<T> {
-    let path = path().map_err(|_| std::io::ErrorKind::NotFound)?;
-    let mut file = records::private().read(true).truncate(false).open(path)?;
-    records::lock_soon(&file)?;
+    let mut file = Folder::open()?.shared_file(EVENTS)?;
+    state::lock_soon(&file)?;
     let mut log = Log::read(&file)?;
     let done = change(&mut log);
     let bytes = log.encode();

@@ -57,7 +57,7 @@ impl<'a> Import<'a> {
     /// [`Error::NameTaken`]; when the records cannot be read.
     pub fn begin(site: &'a Site, candidate: &'a Candidate, how: How) -> Result<Import<'a>, Error> {
         let name = how.name.clone().unwrap_or_else(|| candidate.name.clone());
-        let reserved = records::lock_names()?;
+        let reserved = records::lock_names(&**site.front())?;
         if site.all()?.iter().any(|other| other.name == name || other.guid == candidate.guid.0) {
             return Err(Error::NameTaken { name });
         }

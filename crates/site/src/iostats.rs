@@ -12,8 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::io::{Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -23,6 +22,7 @@ use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
 use vdev::{FollowedLeaf, IoFigures, LostBlock, Overdue, PoolErrors, QueueDepths, VdevErrors};
 
+use crate::state::{self, Folder};
 use crate::{Front, events, records};
 
 /// How often a command adds what it did.
@@ -35,8 +35,6 @@ const OVERDUE_LINES: usize = 8;
 const FAILMODE_PANIC: u64 = 2;
 /// Blocks in a record that were found lost.
 const LOST_MAX: usize = 4096;
-/// A record is not longer: some thousand devices.
-const RECORD_MAX: u64 = 16 << 20;
 
 /// The record of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -289,11 +287,10 @@ pub fn publish() {
 #[must_use]
 pub fn record(pool: Guid) -> Record {
     let watched = watched();
-    let text = path(pool).and_then(|path| {
-        let mut file = File::open(path).ok()?;
+    let text = Folder::open().and_then(|folder| folder.file(&name(pool))).ok().and_then(|file| {
         // whoever writes it is waited for
-        let _locked = file.lock_shared();
-        read(&mut file)
+        let _locked = state::lock_shared_soon(&file);
+        read(&file)
     });
     let known = text.and_then(|text| decode(&text));
     let mut record = known.unwrap_or_else(|| Record { since: now(), ..Record::default() });
@@ -325,9 +322,7 @@ pub fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
 
 /// Forgets the record of a pool.
 pub fn forget(pool: Guid) {
-    if let Some(path) = path(pool) {
-        drop(std::fs::remove_file(path));
-    }
+    drop(Folder::open().and_then(|folder| folder.remove(&name(pool))));
 }
 
 /// The time now, since 1970.
@@ -340,14 +335,13 @@ fn watched() -> MutexGuard<'static, Vec<Watched>> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn path(pool: Guid) -> Option<PathBuf> {
-    Some(records::folder().ok()?.join(format!("{}.io", pool.0)))
+/// The file in the state folder.
+fn name(pool: Guid) -> String {
+    format!("{}.io", pool.0)
 }
 
-fn read(file: &mut File) -> Option<String> {
-    let mut text = String::new();
-    file.take(RECORD_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
+fn read(file: &File) -> Option<String> {
+    String::from_utf8(state::read_all(file).ok()?).ok()
 }
 
 fn add(pool: Guid, new: News) -> Option<()> {
@@ -371,9 +365,9 @@ fn add(pool: Guid, new: News) -> Option<()> {
 
 /// Changes the record of a pool; one process after the other.
 fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
-    let mut file = records::private().read(true).truncate(false).open(path(pool)?).ok()?;
-    records::lock_soon(&file).ok()?;
-    let before = read(&mut file).and_then(|text| decode(&text));
+    let mut file = Folder::open().ok()?.shared_file(&name(pool)).ok()?;
+    state::lock_soon(&file).ok()?;
+    let before = read(&file).and_then(|text| decode(&text));
     let since = || BEGUN.get().copied().unwrap_or_else(now);
     let mut record = before.unwrap_or_else(|| Record { since: since(), ..Record::default() });
     change(&mut record);

@@ -9,28 +9,29 @@
 //! the devices.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use base::{Guid, Txg};
 
 use crate::records;
+use crate::state::Folder;
 
 /// The files of the pools that this command writes.
 static OPEN: Mutex<BTreeMap<u64, File>> = Mutex::new(BTreeMap::new());
 
-fn path(guid: u64) -> Option<PathBuf> {
-    Some(records::folder().ok()?.join(format!("{guid}.left")))
+/// The file in the state folder.
+fn name(guid: u64) -> String {
+    format!("{guid}.left")
 }
 
 /// Notes a txg that is on disk. Nothing is noted for a pool that is not imported, or if the note cannot be written.
 pub fn note(pool: Guid, txg: Txg) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if !open.contains_key(&pool.0) && records::is_remembered(pool.0) {
-        let file = path(pool.0).and_then(|path| records::private().truncate(false).open(path).ok());
-        open.extend(file.map(|file| (pool.0, file)));
+        let file = Folder::open().and_then(|folder| folder.shared_file(&name(pool.0)));
+        open.extend(file.ok().map(|file| (pool.0, file)));
     }
     if let Some(file) = open.get(&pool.0) {
         let _noted = file.write_all_at(format!("{:016x}\n", txg.0).as_bytes(), 0);
@@ -40,12 +41,13 @@ pub fn note(pool: Guid, txg: Txg) {
 /// The txg that was noted of an imported pool.
 #[must_use]
 pub fn of(guid: u64) -> Option<Txg> {
-    let text = fs::read_to_string(path(guid)?).ok()?;
+    let text = Folder::open().and_then(|folder| folder.read(&name(guid))).ok()?;
+    let text = String::from_utf8(text).ok()?;
     u64::from_str_radix(text.trim_end(), 16).ok().map(Txg)
 }
 
 /// Removes the note of a pool that is exported, or imported anew.
 pub fn forget(guid: u64) {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&guid);
-    path(guid).into_iter().for_each(|path| drop(fs::remove_file(path)));
+    drop(Folder::open().and_then(|folder| folder.remove(&name(guid))));
 }

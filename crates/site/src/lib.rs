@@ -14,6 +14,8 @@
 //! * `GUID.suspended`, `GUID.clear`: a pool that waits for its devices, and the request that it goes on ([`suspended`]).
 //! * `agent.UID`: the process that keeps typed keys ([`agent`]); [`keys`] finds and loads keys.
 //!
+//! All of them are opened in one place (`state`), which follows no links there: the folder may be another user's.
+//!
 //! One process at a time writes a pool: it has the locks of the devices ([`writing`]), and others wait for it. Readers take no lock.
 //!
 //! # Use
@@ -40,6 +42,7 @@ pub mod long_holds;
 pub mod readers;
 pub mod records;
 mod site;
+mod state;
 pub mod suspended;
 pub mod with_log;
 pub mod writing;

@@ -15,25 +15,27 @@
 //! looks it up again, for it may have changed since it was found. So at least one of two that meet finds the other,
 //! and gives way.
 //!
-//! A command that cannot use the folder sends all the same: a snapshot that is destroyed meanwhile ends the stream
+//! A command that cannot use the folder, or that waited for the lock as long as the tunable `busy_wait` says, sends all the same: a snapshot that is destroyed meanwhile ends the stream
 //! with an error.
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::Guid;
 use pool::{Dataset, HeldElsewhere};
 
-use crate::records;
+use crate::state::{self, Folder, is_locked};
+use crate::{Front, records};
 
 /// Files that this process has made.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
+/// The folder of these files.
+const HOLDS: &str = "holds";
 /// Suffix of files that list the datasets that are being read.
 const HELD: &str = ".held";
 /// Suffix of files that list the heads that are open for changes.
@@ -55,16 +57,16 @@ pub struct Held {
 
 impl Looking {
     /// Takes the lock of the pool that `dataset` is in. `None` if the pool is not writable, or holds cannot be
-    /// recorded.
+    /// recorded. The front is told of a command that is waited for.
     #[must_use]
-    pub fn at(dataset: &str) -> Option<Looking> {
+    pub fn at(dataset: &str, front: &dyn Front) -> Option<Looking> {
         let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
         let record = records::find(name).ok()??;
         if record.readonly {
             return None;
         }
         let pool = Guid(record.guid);
-        Some(Looking { pool, _lock: lock(pool).ok()? })
+        Some(Looking { pool, _lock: lock(pool, front).ok()? })
     }
 
     /// Holds these datasets.
@@ -87,8 +89,24 @@ impl Held {
 
 /// The holds of other commands, and the file that announces to them the heads that this command has open in a pool
 /// that it writes.
-#[derive(Debug, Default)]
-pub struct OtherCommands(Mutex<Option<Opened>>);
+pub struct OtherCommands {
+    front: Arc<dyn Front>,
+    opened: Mutex<Option<Opened>>,
+}
+
+impl OtherCommands {
+    /// Those of the pool that this command writes; the front is told of a command that is waited for.
+    #[must_use]
+    pub fn new(front: Arc<dyn Front>) -> OtherCommands {
+        OtherCommands { front, opened: Mutex::default() }
+    }
+}
+
+impl std::fmt::Debug for OtherCommands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OtherCommands").field("opened", &self.opened).finish_non_exhaustive()
+    }
+}
 
 /// The heads that were announced.
 #[derive(Debug)]
@@ -103,13 +121,13 @@ impl HeldElsewhere for OtherCommands {
     }
 
     fn freeze(&self, pool: Guid) -> Box<dyn Any> {
-        let Ok(lock) = lock(pool) else { return Box::new(()) };
+        let Ok(lock) = lock(pool, &*self.front) else { return Box::new(()) };
         sweep(pool, HELD);
         Box::new(lock)
     }
 
     fn opened(&self, pool: Guid, id: u64) {
-        let mut this = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut this = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if this.is_none() {
             // one process writes a pool at a time: files that others left are stale
             sweep(pool, OPEN);
@@ -126,17 +144,17 @@ impl HeldElsewhere for OtherCommands {
 /// A file that lists datasets, until it is dropped.
 #[derive(Debug)]
 struct Told {
-    path: PathBuf,
+    folder: Folder,
+    name: String,
     file: File,
 }
 
 impl Told {
     fn new(pool: Guid, kind: &str) -> io::Result<Told> {
         let nth = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = folder()?.join(format!("{}.{}.{nth}{kind}", pool.0, std::process::id()));
-        let file = File::create(&path)?;
-        file.lock()?;
-        Ok(Told { path, file })
+        let (folder, name) = (folder()?, format!("{}.{}.{nth}{kind}", pool.0, std::process::id()));
+        let file = folder.locked_file(&name, |_| Ok(()))?;
+        Ok(Told { folder, name, file })
     }
 
     fn add(&mut self, id: u64) -> io::Result<()> {
@@ -147,58 +165,48 @@ impl Told {
 impl Drop for Told {
     fn drop(&mut self) {
         // a command that still finds the file sees that nobody has it locked
-        drop(fs::remove_file(&self.path));
+        drop(self.folder.remove(&self.name));
     }
 }
 
 /// Returns whether a live command has listed the dataset.
 fn is_told(pool: Guid, kind: &str, id: u64) -> bool {
     let line = id.to_string();
-    files(pool, kind).any(|path| {
-        let lives = File::open(&path).is_ok_and(|file| is_locked(&file));
-        lives && fs::read_to_string(&path).is_ok_and(|text| text.lines().any(|one| one == line))
+    let Some((folder, names)) = files(pool, kind) else { return false };
+    names.iter().any(|name| {
+        let live = folder.file(name).ok().filter(is_locked);
+        let text = live.and_then(|file| String::from_utf8(state::read_all(&file).ok()?).ok());
+        text.is_some_and(|text| text.lines().any(|one| one == line))
     })
 }
 
 /// Removes the files of commands that have ended.
 fn sweep(pool: Guid, kind: &str) {
-    for path in files(pool, kind) {
-        if File::open(&path).is_ok_and(|file| !is_locked(&file)) {
-            drop(fs::remove_file(&path));
+    let Some((folder, names)) = files(pool, kind) else { return };
+    for name in names {
+        if folder.file(&name).is_ok_and(|file| !is_locked(&file)) {
+            drop(folder.remove(&name));
         }
     }
 }
 
-fn folder() -> io::Result<PathBuf> {
-    let folder = records::folder().map_err(|_| io::ErrorKind::NotFound)?.join("holds");
-    fs::create_dir_all(&folder)?;
-    Ok(folder)
+fn folder() -> io::Result<Folder> {
+    Folder::make()?.make_sub(HOLDS)
 }
 
 /// Takes the lock shared by commands that are about to hold something in a pool, and those that destroy.
-fn lock(pool: Guid) -> io::Result<File> {
-    let file = File::create(folder()?.join(format!("{}.lock", pool.0)))?;
-    file.lock()?;
+fn lock(pool: Guid, front: &dyn Front) -> io::Result<File> {
+    let (folder, name) = (folder()?, format!("{}.lock", pool.0));
+    let file = folder.shared_file(&name)?;
+    state::lock_patiently(&file, &folder.path().join(name), front)?;
     Ok(file)
 }
 
 /// The files in which commands list datasets of a pool.
-fn files(pool: Guid, kind: &str) -> impl Iterator<Item = PathBuf> {
+fn files(pool: Guid, kind: &str) -> Option<(Folder, Vec<String>)> {
+    let folder = Folder::open().and_then(|state| state.sub(HOLDS)).ok()?;
     let of_pool = format!("{}.", pool.0);
-    let entries = records::folder().ok().and_then(|folder| fs::read_dir(folder.join("holds")).ok());
-    entries.into_iter().flatten().flatten().map(|entry| entry.path()).filter(move |path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with(&of_pool) && name.ends_with(kind)
-    })
-}
-
-/// Returns whether another process has the file locked; if the lock cannot be queried it counts as locked.
-pub(crate) fn is_locked(file: &File) -> bool {
-    match file.try_lock_shared() {
-        Ok(()) => {
-            drop(file.unlock());
-            false
-        }
-        Err(_) => true,
-    }
+    let mut names = folder.names().ok()?;
+    names.retain(|name| name.starts_with(&of_pool) && name.ends_with(kind));
+    Some((folder, names))
 }

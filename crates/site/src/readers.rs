@@ -20,18 +20,16 @@
 //! A command that cannot use the folder reads all the same, and learns from checksums alone that the pool has changed.
 
 use std::any::Any;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use base::{Env, Guid, Txg};
 use pool::{Pool, Readers};
 use zio::{ReadGuard, Zio};
 
-use crate::long_holds::is_locked;
-use crate::records;
+use crate::state::{Folder, is_locked};
 
 /// Bytes of a file: the pool and txg that are read, as text, and the mark in the last byte.
 const SIZE: u64 = 64;
@@ -47,7 +45,8 @@ const ANY: Guid = Guid(0);
 /// A pool that this command reads, or is about to; until dropped.
 #[derive(Debug)]
 pub struct Reading {
-    path: PathBuf,
+    folder: Folder,
+    name: String,
     file: File,
     /// The pool that is read; [`ANY`] until that is known.
     pool: Guid,
@@ -62,11 +61,11 @@ impl Reading {
 
     fn new() -> io::Result<Reading> {
         let name = format!("{:016x}", Env::system().random_u64());
-        let (path, file) = make(READERS, &name, |file| {
+        let (folder, file) = make(READERS, &name, |file| {
             file.set_len(SIZE)?;
             tell(file, ANY, Txg(0))
         })?;
-        Ok(Reading { path, file, pool: ANY })
+        Ok(Reading { folder, name, file, pool: ANY })
     }
 
     /// Records that the reader reads this open pool; the announcement lasts as long as the pool is in use.
@@ -90,26 +89,10 @@ fn tell(file: &File, pool: Guid, txg: Txg) -> io::Result<()> {
 }
 
 /// Makes a new file, which is filled and locked before another command can find it.
-fn make(folder: &str, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
-    let folder = self::folder(folder)?;
-    fs::create_dir_all(&folder)?;
-    let (path, made) = (folder.join(name), folder.join(format!(".{name}")));
-    let file = records::private().read(true).truncate(true).open(&made)?;
-    let done = file.lock().and_then(|()| fill(&file)).and_then(|()| give_to_owner(&folder, &file));
-    let done = done.and_then(|()| fs::rename(&made, &path));
-    done.inspect_err(|_| drop(fs::remove_file(&made)))?;
-    Ok((path, file))
-}
-
-/// Gives files to the owner of the state folder, so that a superuser who reads with another user's state leaves
-/// nothing that this user cannot use.
-fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
-    let owner = fs::metadata(folder.parent().unwrap_or(folder))?;
-    if owner.uid() == rustix::process::geteuid().as_raw() {
-        return Ok(());
-    }
-    std::os::unix::fs::chown(folder, Some(owner.uid()), Some(owner.gid()))?;
-    std::os::unix::fs::fchown(file, Some(owner.uid()), Some(owner.gid()))
+fn make(folder: &str, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(Folder, File)> {
+    let folder = Folder::make()?.make_sub(folder)?;
+    let file = folder.locked_file(name, fill)?;
+    Ok((folder, file))
 }
 
 impl ReadGuard for Reading {
@@ -122,7 +105,7 @@ impl ReadGuard for Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         // a command that still finds the file sees that nobody has it locked
-        drop(fs::remove_file(&self.path));
+        drop(self.folder.remove(&self.name));
     }
 }
 
@@ -132,12 +115,14 @@ pub struct OtherReaders;
 
 impl Readers for OtherReaders {
     fn oldest(&self, pool: Guid) -> Option<Txg> {
-        files(READERS).filter_map(|path| told(&path, pool)).map(|(_, txg)| txg).min()
+        let (folder, names) = files(READERS)?;
+        names.iter().filter_map(|name| told(&folder, name, pool)).map(|(_, txg)| txg).min()
     }
 
     fn overtake(&self, pool: Guid, txg: Txg) {
-        for path in files(READERS) {
-            if let Some((file, _)) = told(&path, pool).filter(|(_, read)| *read < txg) {
+        let Some((folder, names)) = files(READERS) else { return };
+        for name in names {
+            if let Some((file, _)) = told(&folder, &name, pool).filter(|(_, read)| *read < txg) {
                 // the file belongs to the same owner: writing it is not expected to fail
                 let _marked = file.write_all_at(&[1], MARK);
             }
@@ -153,13 +138,14 @@ impl Readers for OtherReaders {
 struct GivingUp {
     pool: Guid,
     /// Its file, if it could be made.
-    told: Option<(PathBuf, File)>,
+    told: Option<(Folder, String, File)>,
 }
 
 impl GivingUp {
     fn begin(pool: Guid) -> GivingUp {
         let name = format!("{}.{:016x}", pool.0, Env::system().random_u64());
-        let giving_up = GivingUp { pool, told: make(GIVEN_UP, &name, |_| Ok(())).ok() };
+        let made = make(GIVEN_UP, &name, |_| Ok(()));
+        let giving_up = GivingUp { pool, told: made.ok().map(|(folder, file)| (folder, name, file)) };
         OtherReaders.overtake(pool, Txg(u64::MAX));
         giving_up
     }
@@ -168,8 +154,8 @@ impl GivingUp {
 impl Drop for GivingUp {
     fn drop(&mut self) {
         OtherReaders.overtake(self.pool, Txg(u64::MAX));
-        if let Some((path, _file)) = &self.told {
-            drop(fs::remove_file(path));
+        if let Some((folder, name, _file)) = &self.told {
+            drop(folder.remove(name));
         }
     }
 }
@@ -177,22 +163,21 @@ impl Drop for GivingUp {
 /// Returns whether a command is giving up this pool, or any pool for [`ANY`].
 fn is_given_up(pool: Guid) -> bool {
     let prefix = format!("{}.", pool.0);
-    let mut told = files(GIVEN_UP)
-        .filter(|path| pool == ANY || path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)));
-    told.any(|path| {
-        let locked = File::open(&path).is_ok_and(|file| is_locked(&file));
+    let Some((folder, names)) = files(GIVEN_UP) else { return false };
+    names.iter().filter(|name| pool == ANY || name.starts_with(&prefix)).any(|name| {
+        let locked = folder.file(name).is_ok_and(|file| is_locked(&file));
         if !locked {
-            drop(fs::remove_file(&path));
+            drop(folder.remove(name));
         }
         locked
     })
 }
 
 /// The file of a live command that reads `pool`, or may read it, and is not marked; and the txg that it reads.
-fn told(path: &Path, pool: Guid) -> Option<(File, Txg)> {
-    let file = File::options().read(true).write(true).open(path).ok()?;
+fn told(folder: &Folder, name: &str, pool: Guid) -> Option<(File, Txg)> {
+    let file = folder.file_to_write(name).ok()?;
     if !is_locked(&file) {
-        drop(fs::remove_file(path));
+        drop(folder.remove(name));
         return None;
     }
     let (read, txg) = decode(&file).unwrap_or((ANY, Txg(0)));
@@ -213,12 +198,10 @@ fn is_marked(file: &File) -> bool {
     file.read_exact_at(&mut mark, MARK).is_err() || mark != [0]
 }
 
-fn folder(name: &str) -> io::Result<PathBuf> {
-    Ok(records::folder().map_err(|_| io::ErrorKind::NotFound)?.join(name))
-}
-
-fn files(of: &str) -> impl Iterator<Item = PathBuf> + use<> {
-    let entries = folder(of).and_then(fs::read_dir).into_iter().flatten().flatten();
-    let is_told = |entry: &fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
-    entries.filter(is_told).map(|entry| entry.path())
+/// The files that are told of in a folder.
+fn files(of: &str) -> Option<(Folder, Vec<String>)> {
+    let folder = Folder::open().and_then(|state| state.sub(of)).ok()?;
+    let mut names = folder.names().ok()?;
+    names.retain(|name| !name.starts_with('.'));
+    Some((folder, names))
 }

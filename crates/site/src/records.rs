@@ -6,15 +6,13 @@
 //! whole, so that a reader sees the old one or the new one. A process that gives a pool a name holds the lock of the
 //! file `.names`. OpenZFS: `/etc/zfs/zpool.cache`.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::Error;
+use crate::state::{self, Folder};
+use crate::{Error, Front};
 
 /// An imported pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,47 +61,23 @@ fn trouble(path: &Path, source: io::Error) -> Error {
     Error::Folder { path: path.to_owned(), source }
 }
 
-/// The options for creating a file of the state: what it says about pools and keys is for its owner only.
-pub(crate) fn private() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
-    options
-}
-
-/// How long a command waits for another one that has a file of the state, and how often it looks.
-const LOCK_TRIES: u32 = 100;
-const LOCK_EVERY: Duration = Duration::from_millis(10);
-
-/// Waits for a file's lock. A process that was stopped while it has the lock does not stop others for long.
-pub(crate) fn lock_soon(file: &fs::File) -> io::Result<()> {
-    for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
-            Err(fs::TryLockError::Error(e)) => return Err(e),
-            Ok(()) => return Ok(()),
-        }
-    }
-    Err(io::ErrorKind::WouldBlock.into())
-}
-
 /// All imported pools, sorted by name. Records that cannot be read are left out, and told to `warn`.
 ///
 /// # Errors
 /// When the folder cannot be read.
 pub fn all(warn: &dyn Fn(&str)) -> Result<Vec<Imported>, Error> {
     let dir = folder()?;
-    let entries = match fs::read_dir(&dir) {
-        Ok(entries) => entries,
+    let folder = match Folder::open() {
+        Ok(folder) => folder,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(trouble(&dir, e)),
     };
+    let mut names = folder.names().map_err(|e| trouble(&dir, e))?;
+    names.retain(|name| !name.starts_with('.') && name.ends_with(".json"));
     let mut pools = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(|e| trouble(&dir, e))?.path();
-        if path.extension().is_none_or(|e| e != "json") {
-            continue;
-        }
-        match fs::read(&path) {
+    for name in names {
+        let path = dir.join(&name);
+        match folder.read(&name) {
             Ok(bytes) => match decode(&bytes) {
                 Some(pool) => pools.push(pool),
                 None => warn(&format!("'{}' is not the record of an imported pool", path.display())),
@@ -131,40 +105,30 @@ pub(crate) fn find(name: &str) -> Result<Option<Imported>, Error> {
 /// # Errors
 /// When the record cannot be written.
 pub fn remember(pool: &Imported) -> Result<(), Error> {
-    let dir = folder()?;
-    make(&dir)?;
-    let path = dir.join(format!("{}.json", pool.guid));
-    let new = dir.join(format!(".{}.{}", pool.guid, std::process::id()));
-    let write = || -> io::Result<()> {
-        let mut file = private().truncate(true).open(&new)?;
-        writeln!(file, "{:#}", encode(pool))?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        vdev::sync_names(&path)
-    };
-    write().map_err(|e| {
-        drop(fs::remove_file(&new));
-        trouble(&path, e)
-    })
+    let name = format!("{}.json", pool.guid);
+    let text = format!("{:#}\n", encode(pool));
+    let written = make()?.replace_own(&name, text.as_bytes());
+    written.map_err(|e| trouble(&folder().unwrap_or_default().join(name), e))
 }
+
+/// The file that is locked by who gives a pool its name.
+const NAMES: &str = ".names";
 
 /// The lock on names: while it is held, no other command gives a pool its name, so that two commands that import or
 /// create pools cannot take the same one.
 #[derive(Debug)]
 pub struct Names {
-    _lock: fs::File,
+    _lock: std::fs::File,
 }
 
-/// Waits until no other command imports or creates a pool.
+/// Waits until no other command imports or creates a pool, for as long as the tunable `busy_wait` says.
 ///
 /// # Errors
 /// When the lock cannot be taken.
-pub fn lock_names() -> Result<Names, Error> {
-    let dir = folder()?;
-    make(&dir)?;
-    let path = dir.join(".names");
-    let open = private().truncate(false).open(&path);
-    let locked = open.and_then(|lock| lock.lock().map(|()| lock));
+pub fn lock_names(front: &dyn Front) -> Result<Names, Error> {
+    let folder = make()?;
+    let path = folder.path().join(NAMES);
+    let locked = folder.shared_file(NAMES).and_then(|lock| state::lock_patiently(&lock, &path, front).map(|()| lock));
     Ok(Names { _lock: locked.map_err(|e| trouble(&path, e))? })
 }
 
@@ -182,21 +146,17 @@ pub fn forget(guid: u64) -> Result<(), Error> {
     crate::iostats::forget(base::Guid(guid));
     crate::left::forget(guid);
     crate::agent::drop_pool(guid);
-    let path = folder()?.join(format!("{guid}.json"));
-    match fs::remove_file(&path).and_then(|()| vdev::sync_names(&path)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, e)),
+    let name = format!("{guid}.json");
+    match Folder::open().and_then(|folder| folder.remove(&name).and_then(|()| folder.sync())) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&folder()?.join(name), e)),
         _ => Ok(()),
     }
 }
 
-/// Makes the folder of the state, and those above it, durable across a crash.
-fn make(dir: &Path) -> Result<(), Error> {
-    let new: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
-    if new.is_empty() {
-        return Ok(());
-    }
-    let made = fs::create_dir_all(dir).and_then(|()| new.iter().try_for_each(|made| vdev::sync_names(made)));
-    made.map_err(|e| trouble(dir, e))
+/// Opens the folder of the state; it is made if it is not there.
+fn make() -> Result<Folder, Error> {
+    let dir = folder()?;
+    Folder::make().map_err(|e| trouble(&dir, e))
 }
 
 fn encode(pool: &Imported) -> Value {

@@ -5,9 +5,8 @@
 //! that waits takes it, tries, and either the lock is released with the next txg, or the count of suspensions in the file grows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,8 @@ use pool::{FailMode, SuspendWatch, SuspendedPool};
 use serde_json::{Value, json};
 use vdev::{Health, VdevAux, VdevState};
 
-use crate::{Front, records};
+use crate::Front;
+use crate::state::{self, Folder};
 
 /// Interval at which the outcome of a request is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -29,8 +29,14 @@ struct Held {
     resuming: bool,
 }
 
-fn path(guid: u64, extension: &str) -> Option<PathBuf> {
-    Some(records::folder().ok()?.join(format!("{guid}.{extension}")))
+/// The file that says how a pool is suspended.
+fn told(guid: u64) -> String {
+    format!("{guid}.suspended")
+}
+
+/// The request to clear it.
+fn asked(guid: u64) -> String {
+    format!("{guid}.clear")
 }
 
 /// The watch of the pools of this process; the front takes the warning.
@@ -41,8 +47,7 @@ impl SuspendWatch for Watch {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(&pool.guid.0) {
             self.0.suspended(pool);
-            let file = path(pool.guid.0, "suspended").and_then(|path| hold(&path));
-            held.extend(file.map(|file| (pool.guid.0, Held { file, resuming: false })));
+            held.extend(hold(pool.guid.0).map(|file| (pool.guid.0, Held { file, resuming: false })));
         }
         if let Some(held) = held.get_mut(&pool.guid.0) {
             held.resuming = false;
@@ -53,9 +58,9 @@ impl SuspendWatch for Watch {
     }
 
     fn clear_wanted(&self, pool: Guid) -> Option<Option<Guid>> {
-        let path = path(pool.0, "clear")?;
-        let text = fs::read_to_string(&path).ok()?;
-        fs::remove_file(&path).ok()?;
+        let (folder, name) = (Folder::open().ok()?, asked(pool.0));
+        let text = String::from_utf8(folder.read(&name).ok()?).ok()?;
+        folder.remove(&name).ok()?;
         Some(text.trim().parse().ok().map(Guid))
     }
 
@@ -71,14 +76,14 @@ impl SuspendWatch for Watch {
 pub(crate) fn synced(pool: Guid) {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     if held.get(&pool.0).is_some_and(|held| held.resuming) {
-        path(pool.0, "suspended").into_iter().for_each(|path| drop(fs::remove_file(path)));
+        drop(Folder::open().and_then(|folder| folder.remove(&told(pool.0))));
         held.remove(&pool.0);
     }
 }
 
 /// Opens and locks the file of a pool that is suspended in this process.
-fn hold(path: &Path) -> Option<File> {
-    let file = records::private().truncate(false).open(path).ok()?;
+fn hold(guid: u64) -> Option<File> {
+    let file = Folder::open().and_then(|folder| folder.shared_file(&told(guid))).ok()?;
     file.try_lock().ok().map(|()| file)
 }
 
@@ -98,10 +103,9 @@ pub struct Suspended {
 /// Returns how a pool is suspended, if some process has it open and it is.
 #[must_use]
 pub fn of(guid: Guid) -> Option<Suspended> {
-    let path = path(guid.0, "suspended")?;
-    let file = File::open(&path).ok()?;
+    let file = Folder::open().and_then(|folder| folder.file(&told(guid.0))).ok()?;
     match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => decode(&fs::read(&path).ok()?),
+        Err(TryLockError::WouldBlock) => decode(&state::read_all(&file).ok()?),
         // the process has ended
         _ => None,
     }
@@ -112,10 +116,10 @@ pub fn of(guid: Guid) -> Option<Suspended> {
 /// # Errors
 /// The failure that suspended the pool again, or the reason why nobody can be asked.
 pub fn clear(guid: Guid, before: &Suspended, device: Option<Guid>) -> Result<(), String> {
-    let ask = path(guid.0, "clear").ok_or("no folder for records")?;
+    let (folder, name) = (Folder::open().map_err(|e| e.to_string())?, asked(guid.0));
     let text = device.map_or_else(|| "all".to_owned(), |device| device.0.to_string());
-    let new = ask.with_extension(format!("clear.{}", std::process::id()));
-    fs::write(&new, text).and_then(|()| fs::rename(&new, &ask)).map_err(|e| format!("{}: {e}", ask.display()))?;
+    let written = folder.replace_shared(&name, text.as_bytes());
+    written.map_err(|e| format!("{}: {e}", folder.path().join(&name).display()))?;
     loop {
         match of(guid) {
             Some(now) if now.count > before.count => return Err(now.cause),
@@ -124,7 +128,7 @@ pub fn clear(guid: Guid, before: &Suspended, device: Option<Guid>) -> Result<(),
         }
     }
     // nobody took it: the process ended
-    drop(fs::remove_file(ask));
+    drop(folder.remove(&name));
     Ok(())
 }
 

@@ -30,7 +30,7 @@ type Opened = (PathBuf, Arc<dyn Device>);
 /// The callbacks through which this crate takes part in pools that are written.
 #[must_use]
 pub fn hooks(front: &Arc<dyn Front>) -> Hooks {
-    let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
+    let held_elsewhere = Some(Arc::new(OtherCommands::new(front.clone())) as _);
     let readers = Some(Arc::new(OtherReaders) as _);
     let note = |pool, txg| {
         left::note(pool, txg);
@@ -91,7 +91,7 @@ pub fn lock_paths(paths: &[PathBuf], front: &dyn Front) -> Result<Vec<Opened>, v
 }
 
 /// Retries until no other writer has a device, or until it took too long; the front is told which writer is waited for.
-fn patiently<R>(front: &dyn Front, lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Error> {
+pub(crate) fn patiently<R>(front: &dyn Front, lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Error> {
     let (begun, patience) = (Instant::now(), Duration::from_secs(BUSY_WAIT.get()));
     let mut told = false;
     loop {

@@ -19,6 +19,7 @@ use zpl::{FileFlags, FileSystem, Kind, Time};
 use super::select::open_dataset;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::names::{self, Types};
 use crate::pools::stdout;
 
@@ -54,7 +55,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         [from, to] => (from.as_str(), Some(to.as_str())),
         _ => return Err(usage("too many arguments")),
     };
-    let looking = Looking::at(if from.starts_with('@') { to.unwrap_or(from) } else { from });
+    let looking = Looking::at(if from.starts_with('@') { to.unwrap_or(from) } else { from }, &**here().front());
     let (from, to) = resolve(from, to)?;
     let snapshots = [&from, &to].into_iter().filter(|dataset| dataset.is_snapshot());
     let _held = looking.and_then(|looking| looking.hold(snapshots));

@@ -20,13 +20,13 @@
 mod server;
 mod wire;
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use codec::crypt::{WrappingKey, Zeroizing};
@@ -35,7 +35,7 @@ use rustix::process::geteuid;
 
 pub use server::run;
 
-use crate::records;
+use crate::state;
 use wire::{Answer, Op, Request};
 
 /// The argument that makes the program an agent.
@@ -100,49 +100,33 @@ fn is_own(stream: &UnixStream) -> io::Result<()> {
 }
 
 /// The agent's folder. It is held open: a socket's address has no room for a long path.
-struct Folder {
-    path: PathBuf,
-    file: File,
-}
+struct Folder(state::Folder);
+
+/// The socket in the folder.
+const SOCKET: &str = "socket";
 
 impl Folder {
-    fn path() -> io::Result<PathBuf> {
-        let state = records::folder().map_err(|_| io::ErrorKind::NotFound)?;
-        std::path::absolute(state.join(format!("agent.{}", geteuid().as_raw())))
+    fn name() -> String {
+        format!("agent.{}", geteuid().as_raw())
     }
 
     fn find() -> io::Result<Folder> {
-        let path = Folder::path()?;
-        let file = File::open(&path)?;
-        let meta = file.metadata()?;
-        if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
-            let why = format!("'{}' is not a folder that only its owner may use", path.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-        }
-        Ok(Folder { path, file })
+        state::Folder::open()?.own_sub(&Folder::name()).map(Folder)
     }
 
     fn make() -> io::Result<Folder> {
-        let path = Folder::path()?;
-        if let Some(state) = path.parent() {
-            fs::create_dir_all(state)?;
-        }
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
-        Folder::find()
+        state::Folder::make()?.make_own_sub(&Folder::name()).map(Folder)
     }
 
     /// Waits until no other command starts an agent or removes a key.
     fn lock(&self) -> io::Result<File> {
-        let file = records::private().truncate(false).open(self.path.join("lock"))?;
+        let file = self.0.shared_file("lock")?;
         file.lock()?;
         Ok(file)
     }
 
     fn address(&self) -> String {
-        format!("/proc/self/fd/{}/socket", self.file.as_raw_fd())
+        format!("/proc/self/fd/{}/{SOCKET}", self.0.as_fd().as_raw_fd())
     }
 
     fn connect(&self) -> io::Result<UnixStream> {
@@ -153,13 +137,10 @@ impl Folder {
 
     /// Starts an agent; every command that connects from now on is answered.
     fn start(&self) -> io::Result<()> {
-        let socket = self.path.join("socket");
-        match fs::remove_file(&socket) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+        self.0.remove(SOCKET)?;
         let listener = UnixListener::bind(self.address())?;
-        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(self.address(), fs::Permissions::from_mode(0o600))?;
+        let socket = std::path::absolute(self.0.path())?.join(SOCKET);
         // this very program, though its file may have been replaced
         let mut command = Command::new("/proc/self/exe");
         command.arg0("zuse").arg(VERB).arg(&socket).env_clear().current_dir(Path::new("/"));

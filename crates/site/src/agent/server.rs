@@ -14,8 +14,9 @@ use rustix::mm::MlockAllFlags;
 use rustix::process::DumpableBehavior;
 
 use super::wire::{Answer, KEYS_MAX, Op, Request};
-use super::{VERB, is_own};
+use super::{SOCKET, VERB, is_own};
 use crate::keys;
+use crate::state::Folder;
 
 /// Interval at which the agent checks that its socket still exists: without it nobody can remove the keys. Also its
 /// time limit for the first key.
@@ -49,8 +50,8 @@ fn serve(listener: &UnixListener, socket: &Path) -> io::Result<()> {
     let mut keys = Keys::new();
     loop {
         if poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready == 0) {
-            if keys.is_empty() || !socket.exists() {
-                return fs::remove_file(socket);
+            if keys.is_empty() || !is_there(socket) {
+                return remove(socket);
             }
             continue;
         }
@@ -61,7 +62,7 @@ fn serve(listener: &UnixListener, socket: &Path) -> io::Result<()> {
         };
         // an invalid request is not answered
         let _ = answer(&stream, &mut keys, socket);
-        if keys.is_empty() && !socket.exists() {
+        if keys.is_empty() && !is_there(socket) {
             return Ok(());
         }
     }
@@ -75,9 +76,22 @@ fn answer(stream: &UnixStream, keys: &mut Keys, socket: &Path) -> io::Result<()>
     let answer = apply(request, keys);
     if taken && keys.is_empty() {
         // the command that brings the next key starts a new agent
-        fs::remove_file(socket)?;
+        remove(socket)?;
     }
     answer.send(stream)
+}
+
+/// The folder of the socket: whoever owns the state folder may have put another one in its place.
+fn folder(socket: &Path) -> io::Result<Folder> {
+    Folder::own(socket.parent().unwrap_or(socket))
+}
+
+fn is_there(socket: &Path) -> bool {
+    folder(socket).is_ok_and(|folder| folder.has(SOCKET))
+}
+
+fn remove(socket: &Path) -> io::Result<()> {
+    folder(socket)?.remove(SOCKET)
 }
 
 fn apply(request: Request, keys: &mut Keys) -> Answer {

@@ -223,15 +223,16 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
     let path_text = || path.display().to_string();
     match file.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: path_text(), holder: holder(file) }),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: path_text(), holder: lock_holder(file) }),
         // file systems without locks: there is nobody to ask
         Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
         Err(TryLockError::Error(source)) => Err(Error::Open { path: path_text(), source }),
     }
 }
 
-/// Who holds the lock of a file, in words for a message; empty if the system does not tell.
-fn holder(file: &File) -> String {
+/// Who holds the lock of a file, in words for a message (` by process 7 (zpool)`); empty if the system does not tell.
+#[must_use]
+pub fn lock_holder(file: &File) -> String {
     let (Ok(meta), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else { return String::new() };
     // "1: FLOCK  ADVISORY  WRITE 1234 fd:00:5678 0 EOF"
     let of_inode = |line: &&str| {

@@ -30,7 +30,7 @@ mod threads;
 
 pub use buffer::Buffer;
 pub use direct::Direct;
-pub use file::FileDevice;
+pub use file::{FileDevice, lock_holder};
 pub(crate) use flight::{Flight, Landed, Op};
 pub use memory::MemoryDevice;
 

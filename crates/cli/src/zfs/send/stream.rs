@@ -108,7 +108,7 @@ impl Start {
 
 /// Announces, before a dataset is looked up, that it will be held so that nobody destroys it; a dry run holds nothing.
 pub(super) fn looking(options: &Options, dataset: &str) -> Option<Looking> {
-    if options.dry { None } else { Looking::at(dataset) }
+    if options.dry { None } else { Looking::at(dataset, &**here().front()) }
 }
 
 /// Holds the dataset that was looked up. A head that another command has open is not sent (OpenZFS:
