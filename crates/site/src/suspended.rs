@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::Guid;
+use base::tunable::BUSY_WAIT;
 use pool::{FailMode, SuspendWatch, SuspendedPool};
 use serde_json::{Value, json};
 use vdev::{Health, VdevAux, VdevState};
@@ -20,6 +22,10 @@ use crate::state::{self, Folder};
 
 /// Interval at which the outcome of a request is looked for.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How often, and at which interval, a file is read that its process is writing.
+const DECODE_TRIES: u32 = 100;
+const DECODE_EVERY: Duration = Duration::from_millis(10);
 
 /// The files of the pools that are suspended in this process, and whether they are going on.
 static HELD: Mutex<BTreeMap<u64, Held>> = Mutex::new(BTreeMap::new());
@@ -96,19 +102,32 @@ pub struct Suspended {
     pub waits: bool,
     /// The vdevs with their states.
     pub vdevs: BTreeMap<u64, Health>,
-    /// How often it was suspended.
-    count: u64,
+    /// How often it was suspended, if that is known.
+    count: Option<u64>,
 }
 
 /// Returns how a pool is suspended, if some process has it open and it is.
 #[must_use]
 pub fn of(guid: Guid) -> Option<Suspended> {
-    let file = Folder::open().and_then(|folder| folder.file(&told(guid.0))).ok()?;
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => decode(&state::read_all(&file).ok()?),
-        // the process has ended
-        _ => None,
+    let file = open(guid)?;
+    for _ in 0..DECODE_TRIES {
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {}
+            // the process has ended
+            _ => return None,
+        }
+        if let Some(suspended) = state::read_all(&file).ok().and_then(|bytes| decode(&bytes)) {
+            return Some(suspended);
+        }
+        // it is being written
+        std::thread::sleep(DECODE_EVERY);
     }
+    let cause = format!("in use{}, which does not say why", vdev::device::lock_holder(&file));
+    Some(Suspended { cause, waits: true, vdevs: BTreeMap::new(), count: None })
+}
+
+fn open(guid: Guid) -> Option<File> {
+    Folder::open().and_then(|folder| folder.file(&told(guid.0))).ok()
 }
 
 /// Asks the process that has a suspended pool open to clear one device, or all, and waits for the outcome.
@@ -116,20 +135,31 @@ pub fn of(guid: Guid) -> Option<Suspended> {
 /// # Errors
 /// The failure that suspended the pool again, or the reason why nobody can be asked.
 pub fn clear(guid: Guid, before: &Suspended, device: Option<Guid>) -> Result<(), String> {
-    let (folder, name) = (Folder::open().map_err(|e| e.to_string())?, asked(guid.0));
+    let patience = Duration::from_secs(BUSY_WAIT.get());
     let text = device.map_or_else(|| "all".to_owned(), |device| device.0.to_string());
-    let written = folder.replace_shared(&name, text.as_bytes());
-    written.map_err(|e| format!("{}: {e}", folder.path().join(&name).display()))?;
-    loop {
-        match of(guid) {
-            Some(now) if now.count > before.count => return Err(now.cause),
-            Some(_) => std::thread::sleep(LOOK),
-            None => break,
+    let name = asked(guid.0);
+    let folder = Folder::open().map_err(|e| e.to_string())?;
+    let cannot = |e: io::Error| format!("{}: {e}", folder.path().join(&name).display());
+    folder.replace_shared(&name, text.as_bytes()).map_err(cannot)?;
+    let (mut begun, mut taken) = (Instant::now(), false);
+    let outcome = loop {
+        let Some(now) = of(guid) else { break Ok(()) };
+        if now.count.zip(before.count).is_some_and(|(now, before)| now > before) {
+            break Err(now.cause);
         }
-    }
-    // nobody took it: the process ended
+        if !taken && !folder.has(&name) {
+            (begun, taken) = (Instant::now(), true);
+        }
+        if begun.elapsed() >= patience {
+            let holder = open(guid).map(|file| vdev::device::lock_holder(&file)).unwrap_or_default();
+            let seconds = patience.as_secs();
+            break Err(format!("The pool is in use{holder}, which did not answer within {seconds} seconds."));
+        }
+        std::thread::sleep(LOOK);
+    };
+    // nobody took it: the process ended, or was stopped
     drop(folder.remove(&name));
-    Ok(())
+    outcome
 }
 
 fn encode(pool: &SuspendedPool) -> Value {
@@ -157,6 +187,6 @@ fn decode(bytes: &[u8]) -> Option<Suspended> {
         cause: v.get("cause")?.as_str()?.to_owned(),
         waits: v.get("waits")?.as_bool()?,
         vdevs: vdevs.filter_map(|(guid, v)| Some((guid.parse().ok()?, health(v)?))).collect(),
-        count: v.get("count")?.as_u64()?,
+        count: Some(v.get("count")?.as_u64()?),
     })
 }

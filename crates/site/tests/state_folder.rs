@@ -213,3 +213,59 @@ fn a_lock_that_another_command_keeps_is_waited_for_so_long_and_no_longer() {
     lock.lock().unwrap();
     run("a_lock_that_another_command_keeps_is_waited_for_so_long_and_no_longer", "lock", &state);
 }
+
+/// A pool that is suspended in another process: its file, which that process has locked.
+fn suspend(text: &str) -> File {
+    let path = site::records::folder().unwrap().join("5.suspended");
+    fs::write(&path, text).unwrap();
+    let file = File::open(path).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+const SUSPENDED: &str = r#"{"cause":"gone","waits":true,"count":1,"vdevs":{}}"#;
+
+#[test]
+fn a_suspended_pool_is_one_while_its_process_writes_why() {
+    if std::env::var_os(CHILD).is_some() {
+        let _held = suspend("");
+        let writer = std::thread::Builder::new().spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            fs::write(site::records::folder().unwrap().join("5.suspended"), SUSPENDED).unwrap();
+        });
+        assert_eq!(suspended::of(POOL).unwrap().cause, "gone");
+        writer.unwrap().join().unwrap();
+        // one that was stopped while it wrote
+        fs::write(site::records::folder().unwrap().join("5.suspended"), "{").unwrap();
+        let cause = suspended::of(POOL).unwrap().cause;
+        assert!(cause.contains("does not say why") && cause.contains(&std::process::id().to_string()), "{cause}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    run("a_suspended_pool_is_one_while_its_process_writes_why", "suspended", dir.path());
+}
+
+#[test]
+fn a_process_that_was_stopped_is_not_asked_to_clear_its_pool_forever() {
+    if std::env::var_os(CHILD).is_some() {
+        base::tunable::BUSY_WAIT.set(1);
+        let held = suspend(SUSPENDED);
+        let before = suspended::of(POOL).unwrap();
+        let why = suspended::clear(POOL, &before, None).unwrap_err();
+        assert!(why.contains("did not answer") && why.contains(&std::process::id().to_string()), "{why}");
+        let asked = site::records::folder().unwrap().join("5.clear");
+        assert!(!asked.exists());
+        // one that answers, and goes on
+        let holder = std::thread::Builder::new().spawn(move || {
+            while fs::remove_file(&asked).is_err() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(held);
+        });
+        assert_eq!(suspended::clear(POOL, &before, Some(Guid(7))), Ok(()));
+        holder.unwrap().join().unwrap();
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    run("a_process_that_was_stopped_is_not_asked_to_clear_its_pool_forever", "clear", dir.path());
+}
