@@ -74,10 +74,27 @@ fn away(path: &Path) -> PathBuf {
     elsewhere.join(path.file_name().unwrap())
 }
 
+/// The lines of a table of `zpool status` that count failures.
+fn failures(status: &str) -> Vec<String> {
+    let counts = |line: &&str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [_, _, read, write, cksum, ..] => [read, write, cksum].iter().any(|n| n.parse::<u64>().is_ok_and(|n| n > 0)),
+        _ => false,
+    };
+    status.lines().filter(|line| line.starts_with('\t')).filter(counts).map(str::to_owned).collect()
+}
+
 #[test]
 fn a_command_waits_for_its_devices_and_goes_on_after_clear() {
     let (session, _dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
     let data = noise(16 << 20);
+    // a scrub finds, and counts, that one block is wrong
+    assert_eq!(session.feed(&["put", "tank:/wrong"], &data[..4096]).code, 0);
+    let mut device = std::fs::read(&devices[0]).unwrap();
+    let at = device.windows(512).position(|bytes| bytes == &data[..512]).unwrap();
+    device[at] ^= 1;
+    std::fs::write(&devices[0], &device).unwrap();
+    session.ok(&["zpool", "scrub", "tank"]);
+    assert_eq!(failures(&session.ok(&["zpool", "status", "tank"])).len(), 1);
     let mut writer = Writer::begin(&session, &data[..4 << 20]);
     devices.iter().for_each(|path| std::fs::rename(path, away(path)).unwrap());
     writer.finish(&data[4 << 20..]);
@@ -92,9 +109,15 @@ fn a_command_waits_for_its_devices_and_goes_on_after_clear() {
     }
     assert_eq!(session.run(&["zpool", "list", "-H", "-o", "health", "tank"]).out, "SUSPENDED\n");
     session.fails(&["zpool", "clear", "tank"], 1, "cannot clear errors for tank: I/O error");
+    session.fails(&["zpool", "clear", "tank", "x"], 1, "cannot clear errors for x: no such device in pool\n");
+    let first = devices[0].to_str().unwrap();
+    session.fails(&["zpool", "clear", "tank", first], 1, &format!("cannot clear errors for {first}: I/O error"));
     assert!(writer.child.try_wait().unwrap().is_none(), "it waits");
     devices.iter().for_each(|path| std::fs::rename(away(path), path).unwrap());
+    session.fails(&["zpool", "clear", "tank", "x"], 1, "cannot clear errors for x: no such device in pool\n");
+    assert!(status().contains("SUSPENDED"), "nothing was cleared");
     session.ok(&["zpool", "clear", "tank"]);
+    assert_eq!(failures(&status()), Vec::<String>::new(), "{}", status());
     let done = writer.child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{said}");
@@ -149,8 +172,12 @@ fn devices_go_offline_and_come_online() {
     session.ok(&["zpool", "offline", "-f", "tank", &a]);
     let status = session.ok(&["zpool", "status", "tank"]);
     assert!(status.contains("FAULTED") && status.contains("external device fault"), "{status}");
-    session.ok(&["zpool", "clear", "tank"]);
+    session.ok(&["zpool", "clear", "--power", "tank"]);
     assert!(session.ok(&["zpool", "status", "tank"]).contains(" state: ONLINE\n"));
+    session.ok(&["zpool", "clear", "-nF", "tank"]);
+    for alone in ["-n", "-X"] {
+        session.fails(&["zpool", "clear", alone, "tank"], 2, "-n or -X only meaningful with -F\n");
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub use spa::{
     FeatureState, HeldElsewhere, HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo,
     LoadPolicy, MetaslabInfo, Nearest, OpenDevice, OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch,
     Readers, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats,
-    SuspendWatch, SuspendedPool, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal, VdevSpace,
-    check_new_pool_name, check_pool_name,
+    SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal,
+    VdevSpace, check_new_pool_name, check_pool_name,
 };
 pub use spa::{brt, check, ddt, events, feature, prop};

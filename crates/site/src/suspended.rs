@@ -17,8 +17,8 @@ use pool::{FailMode, SuspendWatch, SuspendedPool};
 use serde_json::{Value, json};
 use vdev::{Health, VdevAux, VdevState};
 
-use crate::Front;
 use crate::state::{self, Folder};
+use crate::{Front, iostats, records};
 
 /// Interval at which the outcome of a request is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -70,6 +70,12 @@ impl SuspendWatch for Watch {
         Some(text.trim().parse().ok().map(Guid))
     }
 
+    fn cleared(&self, pool: Guid, vdevs: Option<&[Guid]>) {
+        if records::is_remembered(pool.0) {
+            iostats::clear(pool, |vdev| vdevs.is_none_or(|vdevs| vdevs.contains(&vdev)));
+        }
+    }
+
     fn resumed(&self, pool: Guid) {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = held.get_mut(&pool.0) {
@@ -102,8 +108,23 @@ pub struct Suspended {
     pub waits: bool,
     /// The vdevs with their states.
     pub vdevs: BTreeMap<u64, Health>,
+    /// The names of the vdevs, of leaves the paths.
+    names: BTreeMap<u64, String>,
     /// How often it was suspended, if that is known.
     count: Option<u64>,
+}
+
+impl Suspended {
+    /// Returns the vdev that the user calls `wanted`: by its guid, its name, or the last component of its path.
+    #[must_use]
+    pub fn vdev(&self, wanted: &str) -> Option<Guid> {
+        let is = |(guid, name): &(&u64, &String)| {
+            guid.to_string() == wanted
+                || *name == wanted
+                || name.rsplit_once('/').is_some_and(|(_, last)| last == wanted)
+        };
+        self.names.iter().find(is).map(|(guid, _)| Guid(*guid))
+    }
 }
 
 /// Returns how a pool is suspended, if some process has it open and it is.
@@ -123,7 +144,7 @@ pub fn of(guid: Guid) -> Option<Suspended> {
         std::thread::sleep(DECODE_EVERY);
     }
     let cause = format!("in use{}, which does not say why", vdev::device::lock_holder(&file));
-    Some(Suspended { cause, waits: true, vdevs: BTreeMap::new(), count: None })
+    Some(Suspended { cause, waits: true, vdevs: BTreeMap::new(), names: BTreeMap::new(), count: None })
 }
 
 fn open(guid: Guid) -> Option<File> {
@@ -166,7 +187,7 @@ fn encode(pool: &SuspendedPool) -> Value {
     let vdevs = pool
         .vdevs
         .iter()
-        .map(|(guid, health)| (guid.0.to_string(), json!([health.state.name(), health.aux.message()])));
+        .map(|vdev| (vdev.guid.0.to_string(), json!([vdev.health.state.name(), vdev.health.aux.message(), vdev.name])));
     json!({
         "cause": pool.cause,
         "waits": pool.failmode != FailMode::Continue,
@@ -182,11 +203,13 @@ fn decode(bytes: &[u8]) -> Option<Suspended> {
         let state = VdevState::ALL.into_iter().find(|s| s.name() == state)?;
         Some(Health { state, aux: VdevAux::ALL.into_iter().find(|a| a.message() == aux)? })
     };
-    let vdevs = v.get("vdevs")?.as_object()?.iter();
+    let vdevs = v.get("vdevs")?.as_object()?;
+    let name = |v: &Value| Some(v.get(2)?.as_str()?.to_owned());
     Some(Suspended {
         cause: v.get("cause")?.as_str()?.to_owned(),
         waits: v.get("waits")?.as_bool()?,
-        vdevs: vdevs.filter_map(|(guid, v)| Some((guid.parse().ok()?, health(v)?))).collect(),
+        vdevs: vdevs.iter().filter_map(|(guid, v)| Some((guid.parse().ok()?, health(v)?))).collect(),
+        names: vdevs.iter().filter_map(|(guid, v)| Some((guid.parse().ok()?, name(v)?))).collect(),
         count: Some(v.get("count")?.as_u64()?),
     })
 }

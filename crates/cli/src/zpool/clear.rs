@@ -1,17 +1,20 @@
 //! `zpool clear`: resets error counts, and retries devices that were given up.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 
 use base::Guid;
 use control::Ioc;
 use nvlist::NvList;
 use ondisk::label::key;
-use site::{Imported, iostats, suspended};
+use pool::Pool;
+use site::{Imported, suspended};
 
-use super::vdevs::{Vdev, Vdevs};
+use super::vdevs::Vdevs;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
+
+const NO_DEVICE: &str = "no such device in pool";
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -21,41 +24,46 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         [pool, device] => (pool.clone(), Some(device.clone())),
         _ => return Err(usage("too many arguments")),
     };
+    // --power is for slots that can be switched on, and there are none; a pool that opens is not taken back to an earlier state, whatever is asked for; one that does not is exported, and imported with -F
+    if (call.args.has('n') || call.args.has('X')) && !call.args.has('F') {
+        return Err(usage("-n or -X only meaningful with -F"));
+    }
     Ok(pools::for_each_record(&[pool], |record| clear(record, device.as_deref()))?.0)
 }
 
 fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     let name = device.unwrap_or(&record.name);
     let doing = format!("cannot clear errors for {name}");
+    let cannot = |why: &str| failed(format!("{doing}: {why}"));
     if let Some(suspended) = suspended::of(Guid(record.guid)) {
-        // the process that has it open does it; which device is meant can be told only while some can be read
-        let vdev = device.and_then(|wanted| find(record, wanted, &doing).ok());
-        let cleared = suspended::clear(Guid(record.guid), &suspended, vdev.map(|vdev| vdev.guid));
-        return cleared.map_err(|cause| failed(format!("{doing}: I/O error\n{cause}")));
+        // the process that has it open does it; while the devices cannot be read, that knows the names
+        let find = |wanted: &str| match pools::open(record) {
+            Ok(pool) => find(&pool, wanted, &doing),
+            Err(_) => suspended.vdev(wanted).ok_or_else(|| cannot(NO_DEVICE)),
+        };
+        let vdev = device.map(find).transpose()?;
+        let cleared = suspended::clear(Guid(record.guid), &suspended, vdev);
+        return cleared.map_err(|cause| cannot(&format!("I/O error\n{cause}")));
     }
-    let vdev = device.map(|wanted| find(record, wanted, &doing)).transpose()?;
+    let vdev = device.map(|wanted| find(&pools::open(record)?, wanted, &doing)).transpose()?;
     let spa = writable::open(record, &doing)?;
     let mut input = NvList::new();
-    if let Some(vdev) = &vdev {
-        input.insert("guid", vdev.guid.0);
+    if let Some(vdev) = vdev {
+        input.insert("guid", vdev.0);
     }
     writable::ask(&spa, &doing, Ioc::Clear, &input)?;
     // what is used again has missed something
     writable::catch_up(&spa);
-    writable::close(&spa, &doing)?;
-    let below: Option<HashSet<Guid>> = vdev.map(|vdev| vdev.walk().iter().map(|vdev| vdev.guid).collect());
-    iostats::clear(spa.guid(), |vdev| below.as_ref().is_none_or(|below| below.contains(&vdev)));
-    Ok(())
+    writable::close(&spa, &doing)
 }
 
 /// The vdev that the operand names. A spare has nothing that could be cleared.
-fn find(record: &Imported, wanted: &str, doing: &str) -> Result<Vdev, Failure> {
+fn find(pool: &Arc<Pool>, wanted: &str, doing: &str) -> Result<Guid, Failure> {
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
-    let pool = pools::open(record)?;
-    let (vdev, _) = Vdevs::find(&pool, wanted)?.ok_or_else(|| cannot("no such device in pool"))?;
+    let (vdev, _) = Vdevs::find(pool, wanted)?.ok_or_else(|| cannot(NO_DEVICE))?;
     let spares = pool.spares().map_err(|e| cannot(&messages::why(&e)))?;
     if spares.iter().any(|spare| spare.get_u64(key::GUID) == Some(vdev.guid.0)) {
         return Err(cannot("device is reserved as a hot spare"));
     }
-    Ok(vdev)
+    Ok(vdev.guid)
 }

@@ -13,6 +13,7 @@ use crate::version;
 
 const J: &[Long] = &[("json", 'j')];
 const JSON_GUID: &[Long] = &[("json", 'j'), ("json-int", JSON_INT), ("json-pool-key-guid", JSON_POOL_KEY_GUID)];
+const JUST_POWER: &[Long] = &[("power", POWER)];
 const STATUS: &[Long] = &[
     ("power", POWER),
     ("json", 'j'),
@@ -143,7 +144,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             name: "clear",
             usage: "\tclear [[--power]|[-nF]] <pool> [device]\n",
             options: "FnX",
-            longs: &[],
+            longs: JUST_POWER,
             run: Some(clear::run),
         },
         Command {

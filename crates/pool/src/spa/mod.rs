@@ -111,7 +111,7 @@ pub use prop::{PropValue, Source, Value};
 pub(crate) use props::write::check_prop_room;
 pub use readers::{HeldElsewhere, Readers};
 pub use scan::{Nearest, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
-pub use suspend::{FailMode, SuspendWatch, SuspendedPool};
+pub use suspend::{FailMode, SuspendWatch, SuspendedPool, SuspendedVdev};
 pub use task::TaskCx;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 pub(crate) use txg::{Limits, Reservation};

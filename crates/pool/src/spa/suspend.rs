@@ -68,8 +68,19 @@ pub struct SuspendedPool {
     pub cause: String,
     /// How often it was suspended since it was opened.
     pub count: u64,
-    /// Its vdevs, and their states.
-    pub vdevs: Vec<(Guid, Health)>,
+    /// Its vdevs.
+    pub vdevs: Vec<SuspendedVdev>,
+}
+
+/// A vdev of a pool that is suspended.
+#[derive(Clone, Debug)]
+pub struct SuspendedVdev {
+    /// Its identity.
+    pub guid: Guid,
+    /// Its name, for a leaf its path; it cannot be read from the devices just now.
+    pub name: String,
+    /// Its state.
+    pub health: Health,
 }
 
 /// The world outside of the process, as a suspended pool sees it.
@@ -79,6 +90,9 @@ pub trait SuspendWatch: Send + Sync {
 
     /// Returns whether somebody has asked, since this was called last, for a suspended pool to be cleared: one device, or all.
     fn clear_wanted(&self, pool: Guid) -> Option<Option<Guid>>;
+
+    /// Called when the errors of these vdevs of a pool, or of all, are cleared: before their devices are tried again.
+    fn cleared(&self, pool: Guid, vdevs: Option<&[Guid]>);
 
     /// Called when a pool goes on.
     fn resumed(&self, pool: Guid);
@@ -200,7 +214,12 @@ impl Spa {
     fn tell_suspended(&self, cause: &Error, count: u64) {
         let Some(watch) = &self.hooks.suspend_watch else { return };
         let status = self.tree().status();
-        let vdevs = status.walk().map(|vdev| (vdev.guid, Health { state: vdev.state, aux: vdev.aux })).collect();
+        let vdevs = status.walk().map(|vdev| SuspendedVdev {
+            guid: vdev.guid,
+            name: vdev.name.clone(),
+            health: Health { state: vdev.state, aux: vdev.aux },
+        });
+        let vdevs = vdevs.collect();
         let (name, failmode) = (self.name.clone(), self.suspension.failmode());
         watch.suspended(&SuspendedPool { guid: self.guid, name, failmode, cause: cause.to_string(), count, vdevs });
     }
@@ -251,6 +270,9 @@ impl Spa {
             let vdev = tree.config().walk().find(|vdev| vdev.guid == device);
             vdev.into_iter().flat_map(|vdev| vdev.walk()).map(|vdev| vdev.guid).collect()
         });
+        if let Some(watch) = &self.hooks.suspend_watch {
+            watch.cleared(self.guid, below.as_deref());
+        }
         let wanted = |leaf: &vdev::Leaf| below.as_ref().is_none_or(|below| below.contains(&leaf.guid()));
         let (mut any, mut cleared) = (false, Vec::new());
         for leaf in tree.leaves().iter().filter(|leaf| wanted(leaf)) {
