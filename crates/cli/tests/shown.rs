@@ -83,3 +83,49 @@ fn what_the_system_says_has_no_numbers_behind_it() {
     let run = session.run(&["zpool", "list"]);
     assert!(run.code == 1 && run.err.contains("Is a directory") && !run.err.contains("os error"), "{}", run.err);
 }
+
+/// Anybody may have chosen the paths and the name in the labels of a device.
+#[test]
+fn labels_do_not_forge_lines() {
+    const FORGED: &str = "errors: No known data errors";
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let devices = [path("a"), path(&format!("b\n\n{FORGED}")), path(&format!("log\n{FORGED}"))];
+    let [a, b, log] = devices.each_ref().map(String::as_str);
+    session.ok(&["zpool", "create", "-m", "none", "--size", "128M", "tank", "mirror", a, b, "log", log]);
+    let forged = |out: &str| out.lines().filter(|line| line.trim_start().starts_with(FORGED)).count();
+    let all = |wanted: usize| {
+        for words in [
+            &["zpool", "status", "tank"][..],
+            &["zpool", "list", "-v", "tank"],
+            &["zpool", "list", "-Hv", "tank"],
+            &["zpool", "iostat", "-v", "tank"],
+            &["zpool", "iostat", "-Hv", "tank"],
+            &["zpool", "events", "-v"],
+            &["zpool", "history", "-il", "tank"],
+        ] {
+            let out = session.ok(words);
+            let own = if words[1] == "status" { wanted } else { 0 };
+            assert_eq!(forged(&out), own, "{words:?}: {out}");
+        }
+    };
+    all(1);
+    std::fs::remove_file(b).unwrap();
+    assert!(session.ok(&["zpool", "status", "tank"]).contains("was "));
+    all(1);
+    session.ok(&["zpool", "export", "tank"]);
+    let folder = dir.path().to_str().unwrap();
+    let shown = session.ok(&["zpool", "import", "-d", folder]);
+    assert!(shown.contains("pool: tank\n") && forged(&shown) == 0, "{shown}");
+
+    // and a name that only who writes labels can give
+    for device in [a, log] {
+        let device = vdev::FileDevice::open_read_write(std::path::Path::new(device)).unwrap();
+        let mut config = vdev::label::read_label(&device, 0).unwrap().config;
+        config.insert("name", format!("tank\n\n{FORGED}").as_str());
+        vdev::label::write_config(&device, &config, &[0, 1, 2, 3]).unwrap();
+    }
+    let run = session.run(&["zpool", "import", "-d", folder]);
+    assert!(run.code == 0 && run.out.is_empty(), "{run:?}");
+    assert!(run.err.contains("its name has control characters\nno pools available to import\n"), "{run:?}");
+}

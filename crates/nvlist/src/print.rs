@@ -1,5 +1,6 @@
 //! Printing a list the way `zdb` does.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use crate::{NvList, NvString, Value};
@@ -16,7 +17,7 @@ impl NvList {
 
 fn dump(out: &mut String, list: &NvList, indent: usize) {
     for (name, value) in list.iter_bytes() {
-        let name = String::from_utf8_lossy(name);
+        let name = in_line(String::from_utf8_lossy(name));
         let mut one = |value: &dyn Display| *out += &format!("{:indent$}{name}: {value}\n", "");
         match value {
             Value::Boolean => *out += &format!("{:indent$}{name}\n", ""),
@@ -29,7 +30,7 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
             Value::Uint32(v) => one(v),
             Value::Int64(v) => one(v),
             Value::Uint64(v) => one(v),
-            Value::String(text) => one(&format_args!("'{text}'")),
+            Value::String(text) => one(&format_args!("'{}'", in_line(text.to_string().into()))),
             Value::ByteArray(v) | Value::Uint8Array(v) => each(out, indent, &name, v),
             Value::Int8Array(v) => each(out, indent, &name, v),
             Value::Int16Array(v) => each(out, indent, &name, v),
@@ -39,7 +40,8 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
             Value::Int64Array(v) => each(out, indent, &name, v),
             Value::Uint64Array(v) => each(out, indent, &name, v),
             Value::StringArray(v) => {
-                let quoted: Vec<String> = v.iter().map(|text: &NvString| format!("'{text}'")).collect();
+                let quoted: Vec<String> =
+                    v.iter().map(|text: &NvString| format!("'{}'", in_line(text.to_string().into()))).collect();
                 each(out, indent, &name, &quoted);
             }
             Value::NvList(list) => {
@@ -58,6 +60,15 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
             }
         }
     }
+}
+
+/// Text without control characters, which would forge other lines or act on a terminal.
+fn in_line(text: Cow<'_, str>) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect::<String>().into()
 }
 
 fn each(out: &mut String, indent: usize, name: &str, values: &[impl Display]) {

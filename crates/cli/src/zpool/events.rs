@@ -8,6 +8,7 @@ use pool::events::{CLASS, POOL, TIME};
 use site::events;
 
 use super::activity::ctime;
+use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Outcome, usage};
 use crate::pools::stdout;
@@ -80,6 +81,7 @@ fn print_line(out: &mut impl Write, event: &NvList, scripted: bool) -> io::Resul
 
 fn print_list(out: &mut impl Write, list: &NvList, depth: usize) -> io::Result<()> {
     for (name, value) in list {
+        let name = &in_line(name);
         write!(out, "{:depth$}{name} = ", "")?;
         match value {
             Value::NvList(below) => {
@@ -135,7 +137,7 @@ fn shown(name: &str, value: &Value) -> String {
             format!("\"{}\" ({n:#x})", state_name(*n))
         }
         Value::Uint64(n) => format!("{n:#x}"),
-        Value::String(text) => format!("\"{text}\""),
+        Value::String(text) => format!("\"{}\"", in_line(&text.to_string())),
         Value::Int8Array(all) => each(all),
         Value::Uint8Array(all) => each(all),
         Value::Int16Array(all) => each(all),
@@ -144,7 +146,7 @@ fn shown(name: &str, value: &Value) -> String {
         Value::Uint32Array(all) => each(all),
         Value::Int64Array(all) => each(all),
         Value::Uint64Array(all) => each(all),
-        Value::StringArray(all) => all.iter().map(|text| format!("\"{text}\" ")).collect(),
+        Value::StringArray(all) => all.iter().map(|text| format!("\"{}\" ", in_line(&text.to_string()))).collect(),
         _ => "<unknown>".to_owned(),
     }
 }

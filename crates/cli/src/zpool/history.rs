@@ -97,7 +97,7 @@ fn unrecognized(out: &mut impl Write, record: &NvList, time: &str) -> io::Result
 }
 
 fn print_ioctl(out: &mut impl Write, record: &NvList, time: &str) -> io::Result<()> {
-    writeln!(out, "{time} ioctl {}", record.get_str("ioctl").unwrap_or(""))?;
+    writeln!(out, "{time} ioctl {}", in_line(record.get_str("ioctl").unwrap_or("")))?;
     for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
         if let Some(list) = record.get_nvlist(key) {
             writeln!(out, "    {title}:")?;
@@ -122,10 +122,10 @@ fn print_who(out: &mut impl Write, record: &NvList) -> io::Result<()> {
         }
     }
     if let Some(host) = record.get_str("history hostname") {
-        write!(out, "on {host}")?;
+        write!(out, "on {}", in_line(host))?;
     }
     if let Some(zone) = record.get_str("history zone") {
-        write!(out, ":{zone}")?;
+        write!(out, ":{}", in_line(zone))?;
     }
     write!(out, "]")
 }

@@ -76,6 +76,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     let imported = here().all()?;
     found.retain(|c| !imported.iter().any(|i| i.guid == c.guid.0));
+    found.retain(has_sound_name);
     found.retain(|c| (c.state == PoolState::Destroyed) == options.destroyed);
 
     if let Some(wanted) = operands.first() {
@@ -105,6 +106,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         }
     }
     Ok(status)
+}
+
+/// Whether the name of a pool can be shown; if not, says so. Nobody can have given a pool such a name but by writing its labels.
+fn has_sound_name(candidate: &Candidate) -> bool {
+    let is_sound = !candidate.name.contains(char::is_control);
+    if !is_sound {
+        eprintln!("skipping pool {}: its name has control characters", candidate.guid);
+    }
+    is_sound
 }
 
 fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {

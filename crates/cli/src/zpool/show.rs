@@ -105,7 +105,7 @@ pub(super) fn show(candidate: &Candidate) -> String {
     if !status.is_empty() {
         text.push_str(&format!("{indent}status: {status}"));
         for feature in &view.features {
-            text.push_str(&format!("\t{feature}\n"));
+            text.push_str(&format!("\t{}\n", in_line(feature)));
         }
     }
     text.push_str(&format!("{indent}action: {}", view.reason.import_action(view.state, indent)));
@@ -155,7 +155,7 @@ fn config(name: &str, view: &View, health: &str) -> String {
             text.push_str(&format!("\t{title}\n"));
         }
         for vdev in members {
-            text.push_str(&format!("\t  {}\n", in_line(&vdev.name(name, flags))));
+            text.push_str(&format!("\t  {}\n", vdev.name(name, flags)));
         }
     }
     for class in Class::SECTIONS {
@@ -175,7 +175,6 @@ fn line(text: &mut String, pool: &str, vdev: &Vdev, depth: usize, width: usize) 
     // in this list a missing device is named by its path
     shown.not_present = false;
     let name = shown.name(pool, NameFlags::default());
-    let name = in_line(&name);
     let aux = vdev.aux.message();
     let gap = if aux.is_empty() { "" } else { "  " };
     let room = width.saturating_sub(depth);

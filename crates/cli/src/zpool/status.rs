@@ -17,7 +17,6 @@ use super::status_json;
 use super::unavailable::{Seen, Unavailable, each};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
-use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, usage};
 use crate::here::here;
@@ -217,7 +216,7 @@ impl Table<'_> {
         }
         let leaf = vdev.children.is_empty();
         let state = if spare && vdev.state == VdevState::Healthy { "AVAIL" } else { vdev.state.name() };
-        let name = in_line(&vdev.name(self.name, self.options.names)).into_owned();
+        let name = vdev.name(self.name, self.options.names);
         let width = self.width.saturating_sub(depth);
         write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
         if !spare {
@@ -250,7 +249,7 @@ impl Table<'_> {
     fn remarks(&self, vdev: &Vdev) -> String {
         let mut text = String::new();
         if vdev.not_present {
-            text.push_str(&format!("  was {}", vdev.path.as_deref().unwrap_or("")));
+            text.push_str(&format!("  was {}", vdev.shown_path()));
         } else if vdev.aux != VdevAux::None {
             text.push_str(&format!("  {}", vdev.aux.message()));
         }

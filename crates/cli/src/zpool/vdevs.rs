@@ -13,6 +13,7 @@ use vdev::{Health, VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevT
 
 use crate::error::{Failure, failed};
 use crate::here::here;
+use crate::shown;
 
 /// The naming of leaves: the options -g, -L and -P, and the environment variables of OpenZFS.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,8 +94,17 @@ pub(super) struct Vdev {
 }
 
 impl Vdev {
-    /// The name in a pool called `pool`.
+    /// The name in a pool called `pool`, on one line whatever the label says.
     pub(super) fn name(&self, pool: &str, flags: NameFlags) -> String {
+        on_one_line(&self.raw_name(pool, flags))
+    }
+
+    /// The path of the device, or its last known path, as words.
+    pub(super) fn shown_path(&self) -> String {
+        on_one_line(self.path.as_deref().unwrap_or(""))
+    }
+
+    fn raw_name(&self, pool: &str, flags: NameFlags) -> String {
         if self.kind == VdevType::Root {
             return pool.to_owned();
         }
@@ -197,6 +207,11 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
         device_size: None,
         children: Vec::new(),
     }
+}
+
+/// Text from a label as words: a newline in it would forge a line, also for a program that reads lines.
+fn on_one_line(text: &str) -> String {
+    if text.contains(char::is_control) { shown::name(text.as_bytes()) } else { text.to_owned() }
 }
 
 /// The name of a disk: its last component, below the folders that udev has for disks.
