@@ -361,13 +361,18 @@ fn a_scrub_is_recorded() {
     let lab = Lab::new();
     lab.create("tank raidz /a /b /c");
     lab.fails("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub\n");
-    lab.fails("zpool scrub -p tank", 1, "cannot pause scrubbing tank: there is no active scrub\n");
+    assert_eq!(lab.ok("zpool scrub -p tank"), "", "there is nothing to pause");
     lab.fails("zpool scrub -s -p tank", 2, "-s and -p are mutually exclusive\n");
     let refused = "invalid option combination: start/end date is available only with normal scrub\n";
     lab.fails("zpool scrub -C -S 2025-01-01 tank", 2, refused);
     lab.fails("zpool scrub -S 2025-01-03 -E 2025-01-01 tank", 2, "end date has to be later than start date\n");
     lab.fails("zpool scrub -E yesterday tank", 2, "Failed to parse the date.\n");
-    lab.ok("zpool scrub -w tank");
+    assert_eq!(lab.ok("zpool scrub -w tank"), "");
+    lab.ok("zpool checkpoint tank");
+    let warning = "warning: will not scrub state that belongs to the checkpoint of pool 'tank'\n";
+    assert_eq!(lab.ok("zpool scrub tank"), warning);
+    assert_eq!(lab.ok("zpool scrub -e tank"), "");
+    lab.ok("zpool checkpoint -d tank");
     lab.ok("zpool scrub -C tank");
     lab.ok("zpool scrub -S 2025-01-01 -E 2039-01-01 tank");
     // no block is known to be damaged

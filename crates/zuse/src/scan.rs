@@ -31,7 +31,7 @@ impl Scan {
     /// Pauses a scrub or error scrub until it is begun again. Returns false if none was running.
     ///
     /// # Errors
-    /// When the pool is suspended.
+    /// When it is paused; when the pool is suspended.
     pub fn pause(&self) -> Result<bool, Error> {
         Ok(self.0.scrub_pause()?)
     }

@@ -111,6 +111,9 @@ fn what_is_lost_is_listed_and_a_pause_is_told() {
     let spa = import(dir.path());
     spa.scrub(ScrubRange::default()).unwrap();
     assert!(spa.scrub_pause().unwrap() && spa.scan_figures().is_none());
+    let again = spa.scrub_pause().unwrap_err();
+    assert_eq!(again.to_string(), "scrub is paused; use 'zpool scrub' to resume scrub");
+    assert_eq!(again.errno(), base::Errno::EBUSY);
     assert!(matches!(spa.scan_wait(&mut |_| {}).unwrap(), ScanEnd::Stopped));
     assert_ne!(spa.view().unwrap().scan().unwrap().unwrap().flags, 0);
     scrub(&spa);
@@ -142,6 +145,8 @@ fn only_errors_are_scrubbed() {
 
     // it was begun, and begins anew
     assert!(spa.error_scrub().unwrap() && spa.scrub_pause().unwrap());
+    let paused = spa.scrub_pause().unwrap_err();
+    assert_eq!(paused.to_string(), "error scrub is paused; use 'zpool scrub -e' to resume error scrub");
     assert_eq!(errors(&spa), lost);
     let unfinished = spa.scrub(ScrubRange::default());
     assert!(unfinished.unwrap_err().to_string().starts_with("currently error scrubbing;"));

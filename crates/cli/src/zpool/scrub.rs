@@ -97,9 +97,24 @@ fn request(what: What) -> NvList {
 
 fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open(record, doing)?, writable::caller());
-    let done = control.call(Ioc::PoolScrub, &record.name, &request(what));
-    done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+    match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
+        // what does not run needs no pause
+        Err(Failed { errno: Errno::ENOENT, .. }) if what == What::Pause => {}
+        done => drop(done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?),
+    }
+    if what == What::Pause {
+        warn_of_checkpoint(control.spa(), doing)?;
+    }
     writable::close(control.spa(), doing)
+}
+
+/// Says which blocks a scrub does not read.
+fn warn_of_checkpoint(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
+    let view = spa.view().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
+    if view.feature_active("zpool_checkpoint") {
+        println!("warning: will not scrub state that belongs to the checkpoint of pool '{}'", spa.name());
+    }
+    Ok(())
 }
 
 /// Scrubs. An unfinished resilver is completed first.
@@ -115,6 +130,9 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
         Err(Failed { errno: Errno::ECANCELED, .. }) => return writable::close(spa, doing),
         begun => begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?,
     };
+    if what != What::Errors {
+        warn_of_checkpoint(spa, doing)?;
+    }
     wait(spa).map_err(cannot)?;
     writable::close(spa, doing)
 }

@@ -26,6 +26,12 @@ pub enum ScrubRefusal {
     /// A scrub is paused.
     #[error("scrub is paused; use 'zpool scrub' to resume or 'zpool scrub -s' to cancel scrub")]
     Paused,
+    /// A scrub is paused, and was to be paused.
+    #[error("scrub is paused; use 'zpool scrub' to resume scrub")]
+    PausedBefore,
+    /// An error scrub is paused, and was to be paused.
+    #[error("error scrub is paused; use 'zpool scrub -e' to resume error scrub")]
+    ErrorsPausedBefore,
     /// An error scrub was begun and not finished.
     #[error("currently error scrubbing; use 'zpool scrub -s' to cancel error scrub")]
     ErrorScrub,
@@ -108,8 +114,14 @@ impl Pool {
 }
 
 /// Pauses a running error scrub; returns whether one was running.
+///
+/// # Errors
+/// [`Error::Scrubbing`] if it is paused.
 pub(super) fn pause(cx: &TaskCx<'_>) -> Result<bool, Error> {
     let Some(mut phys) = under_way(cx.mos)? else { return Ok(false) };
+    if phys.paused {
+        return Err(Error::Scrubbing(ScrubRefusal::ErrorsPausedBefore));
+    }
     phys.paused = true;
     put(cx, &phys)?;
     cx.spa.notify("errorscrub_paused", &NvList::new());

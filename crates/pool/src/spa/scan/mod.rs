@@ -122,13 +122,16 @@ impl Spa {
     /// Pauses the scrub. Returns whether one was running.
     ///
     /// # Errors
-    /// When the pool is suspended.
+    /// [`Error::Scrubbing`] if it is paused; when the pool is suspended.
     pub fn scrub_pause(self: &Arc<Self>) -> Result<bool, Error> {
         let _held = self.background.scan.hold();
         let paused = self.sync_task(move |cx| {
             let Some(mut phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else {
                 return errors::pause(cx);
             };
+            if phys.flags & ScanPhys::FLAG_SCRUB_PAUSED != 0 {
+                return Err(Error::Scrubbing(ScrubRefusal::PausedBefore));
+            }
             phys.flags |= ScanPhys::FLAG_SCRUB_PAUSED;
             put(cx.mos, cx.tx, &phys)?;
             cx.spa.notify("scrub_paused", &NvList::new());
