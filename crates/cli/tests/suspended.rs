@@ -155,13 +155,31 @@ fn a_device_that_goes_while_a_command_writes_is_removed_and_one_that_is_back_is_
 
 #[test]
 fn devices_go_offline_and_come_online() {
-    let (session, _dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
+    let (session, dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
     let [a, b] = [0, 1].map(|n: usize| devices[n].to_str().unwrap().to_owned());
     session.ok(&["zpool", "offline", "tank", &b]);
     let status = session.ok(&["zpool", "status", "tank"]);
     assert!(status.contains(" state: DEGRADED\n") && status.contains("OFFLINE"), "{status}");
     session.fails(&["zpool", "offline", "tank", &a], 1, &format!("cannot offline {a}: no valid replicas\n"));
     session.fails(&["zpool", "offline", "tank", "x"], 1, "cannot offline x: no such device in pool\n");
+    session.fails(&["zpool", "offline", "-f", "tank", "x"], 1, "cannot fault x: no such device in pool\n");
+    session.fails(&["zpool", "online", "tank", "x"], 1, "couldn't find device \"x\" in pool \"tank\"\n");
+    let inner = "cannot offline mirror-0: operation not supported on this type of pool\n";
+    session.fails(&["zpool", "offline", "tank", "mirror-0"], 1, inner);
+    let spare = dir.path().join("spare").to_str().unwrap().to_owned();
+    std::fs::File::create(&spare).unwrap().set_len(128 << 20).unwrap();
+    session.ok(&["zpool", "add", "tank", "spare", &spare]);
+    let refused = format!("reserved as a hot spare\nFailed to online \"{spare}\" in pool \"tank\": -1\n");
+    session.fails(&["zpool", "online", "tank", &spare], 1, &refused);
+    session.fails(&["zpool", "online", "--power", "tank", &b], 95, "Power control not supported\n");
+    session.fails(&["zpool", "offline", "--power", "tank", &a], 95, &format!("unable to power off slot for {a} 95\n"));
+    session.fails(&["zpool", "offline", "--power", "-f", "tank", &a], 2, "-0 and -f cannot be used together\n");
+    session.ok(&["zpool", "offline", "-f", "tank", &a]);
+    let status = session.ok(&["zpool", "status", "tank"]);
+    let line = |status: &str, device: &str| status.lines().find(|line| line.contains(device)).unwrap().to_owned();
+    assert!(line(&status, &a).contains("DEGRADED") && line(&status, &a).contains("external device fault"), "{status}");
+    session.ok(&["zpool", "clear", "tank", &a]);
+    assert!(line(&session.ok(&["zpool", "status", "tank"]), &a).contains("ONLINE"));
     session.fails(&["zpool", "offline", "tank"], 2, "missing device name\n");
     assert_eq!(session.feed(&["put", "tank:/f"], &noise(1 << 20)).code, 0);
     session.ok(&["zpool", "online", "tank", &b]);

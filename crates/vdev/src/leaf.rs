@@ -165,8 +165,8 @@ impl Leaf {
     }
 
     /// It failed too often, and is used on.
-    pub(crate) fn degrade(&self) {
-        if self.slot.judge_if(Slot::is_usable, Health::new(VdevState::Degraded, VdevAux::ErrExceeded)) {
+    pub(crate) fn degrade(&self, why: VdevAux) {
+        if self.slot.judge_if(Slot::is_usable, Health::new(VdevState::Degraded, why)) {
             self.degraded.store(true, Ordering::Release);
         }
     }
@@ -278,7 +278,7 @@ impl Leaf {
     /// It has given wrong bytes too often: it is `convicted`, or something else is the reason.
     pub(crate) fn settle_wrong(&self, convicted: bool) {
         if convicted {
-            self.degrade();
+            self.degrade(VdevAux::ErrExceeded);
         }
         self.diagnosis().settle_wrong(convicted);
     }

@@ -82,14 +82,14 @@ impl VdevTree {
         true
     }
 
-    /// Gives a leaf up because the administrator says so. Returns `false`, and nothing is done, if it alone has something.
-    #[must_use]
-    pub fn fault(&self, leaf: &Leaf, temporarily: bool) -> bool {
-        let is_required = self.is_required(leaf.guid());
-        if !is_required {
-            leaf.fault(temporarily);
+    /// Gives a leaf up because the administrator says so. If it alone has something, it is only degraded, and used on.
+    pub fn fault(&self, leaf: &Leaf, temporarily: bool) {
+        match self.is_required(leaf.guid()) {
+            true if leaf.is_usable() => leaf.degrade(VdevAux::External),
+            // its device is gone
+            true => {}
+            false => leaf.fault(temporarily),
         }
-        !is_required
     }
 
     /// Ends that a leaf is offline: with the device that it has, if it has one; else it can be [reopened](VdevTree::reopen).

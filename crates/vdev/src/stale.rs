@@ -19,6 +19,7 @@ use base::{Guid, Txg};
 use crate::config::{VdevConfig, VdevType};
 use crate::diagnosis::Verdict;
 use crate::label;
+use crate::status::VdevAux;
 use crate::tree::{TopVdev, VdevTree};
 use crate::{Error, Leaf};
 
@@ -115,7 +116,7 @@ impl VdevTree {
     /// Gives up a leaf that fails, unless it alone has something.
     pub(crate) fn condemn(&self, leaf: &Leaf) {
         if self.is_required(leaf.guid()) {
-            leaf.degrade();
+            leaf.degrade(VdevAux::ErrExceeded);
         } else {
             leaf.give_up();
         }

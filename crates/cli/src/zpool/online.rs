@@ -1,11 +1,13 @@
 //! `zpool online`, `zpool offline` and `zpool reopen`: devices that are put to use, or taken out of it, or looked for.
 
+use base::Guid;
 use control::{Control, Ioc};
 use nvlist::NvList;
 use site::Imported;
 use vdev::VdevState;
 
 use super::vdevs::Vdevs;
+use crate::args::POWER;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
@@ -14,6 +16,9 @@ use crate::{messages, pools, writable};
 const TEMPORARILY: u64 = 1;
 const EXTERNAL: u64 = 14;
 const FOR_GOOD: u64 = 17;
+
+/// The exit status where no slot of an enclosure can be switched on or off (OpenZFS: `ENOTSUP` of `zpool_power`).
+const NO_POWER: u8 = 95;
 
 /// A change of the devices that are named.
 struct Change<'a> {
@@ -24,6 +29,11 @@ struct Change<'a> {
 }
 
 pub(super) fn online(call: &Call<'_>) -> Outcome {
+    if call.args.has(POWER) {
+        operands(call)?;
+        eprintln!("Power control not supported");
+        return Ok(NO_POWER);
+    }
     if call.args.has('e') {
         return Err(usage("devices cannot be expanded in this version"));
     }
@@ -32,6 +42,14 @@ pub(super) fn online(call: &Call<'_>) -> Outcome {
 
 pub(super) fn offline(call: &Call<'_>) -> Outcome {
     let temporarily = call.args.has('t');
+    if call.args.has(POWER) {
+        if let Some(other) = ['f', 't'].into_iter().find(|other| call.args.has(*other)) {
+            return Err(usage(format!("-0 and -{other} cannot be used together")));
+        }
+        let (_, _, devices) = operands(call)?;
+        devices.iter().for_each(|device| eprintln!("unable to power off slot for {device} {NO_POWER}"));
+        return Ok(NO_POWER);
+    }
     change(
         call,
         &match call.args.has('f') {
@@ -71,21 +89,46 @@ fn reopen_one(record: &Imported, restart: bool) -> Result<(), Failure> {
     writable::close(&spa, &doing)
 }
 
+/// The pool that is named, and the devices: the first one, and all.
+fn operands(call: &Call<'_>) -> Result<(Imported, String, Vec<String>), Failure> {
+    let mut devices = call.args.names();
+    if devices.is_empty() {
+        return Err(usage("missing pool name"));
+    }
+    let name = devices.remove(0);
+    let Some(first) = devices.first().cloned() else { return Err(usage("missing device name")) };
+    Ok((pools::find(&name)?, first, devices))
+}
+
 fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
-    let operands = call.args.names();
-    let Some((name, devices)) = operands.split_first() else { return Err(usage("missing pool name")) };
-    let Some(first) = devices.first() else { return Err(usage("missing device name")) };
-    let record = pools::find(name)?;
+    let (record, first, devices) = operands(call)?;
+    let name = &record.name;
     let doing = format!("{} {first}", change.doing);
     let pool = pools::open(&record)?;
     // what others missed comes first: they may be needed for the one that goes
     let spa = writable::open(&record, &doing)?;
     let control = Control::new(spa, writable::caller());
     let mut status = 0;
-    for device in devices {
-        if let Err(why) = one(&control, &pool, device, change)? {
-            eprintln!("{} {device}: {why}", change.doing);
+    for device in &devices {
+        let is_online = change.state == VdevState::Healthy;
+        let Some((vdev, aside)) = Vdevs::find(&pool, device)? else {
             status = 1;
+            match is_online {
+                true => eprintln!("couldn't find device \"{device}\" in pool \"{name}\""),
+                false => eprintln!("{} {device}: no such device in pool", change.doing),
+            }
+            continue;
+        };
+        let done = match aside {
+            true => Err("device is reserved as a hot spare".to_owned()),
+            false => one(&control, device, vdev.guid, change),
+        };
+        if let Err(why) = done {
+            status = 1;
+            eprintln!("{} {device}: {why}", change.doing);
+            if is_online {
+                eprintln!("Failed to online \"{device}\" in pool \"{name}\": -1");
+            }
         }
     }
     if control.has_changed() {
@@ -96,24 +139,12 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
 }
 
 /// Changes one device. Returns the reason if it is refused.
-fn one(
-    control: &Control,
-    pool: &std::sync::Arc<pool::Pool>,
-    device: &str,
-    change: &Change<'_>,
-) -> Result<Result<(), String>, Failure> {
-    let Some((vdev, aside)) = Vdevs::find(pool, device)? else { return Ok(Err("no such device in pool".to_owned())) };
-    if aside {
-        return Ok(Err("device is reserved as a hot spare".to_owned()));
-    }
+fn one(control: &Control, device: &str, guid: Guid, change: &Change<'_>) -> Result<(), String> {
     let mut input = NvList::new();
-    for (name, value) in [("guid", vdev.guid.0), ("state", change.state.number()), ("flags", change.flags)] {
+    for (name, value) in [("guid", guid.0), ("state", change.state.number()), ("flags", change.flags)] {
         input.insert(name, value);
     }
-    let out = match control.call(Ioc::VdevSetState, control.spa().name(), &input) {
-        Ok(out) => out,
-        Err(e) => return Ok(Err(crate::messages::why_failed(&e))),
-    };
+    let out = control.call(Ioc::VdevSetState, control.spa().name(), &input).map_err(|e| messages::why_failed(&e))?;
     let state = out.get_u64("state");
     if change.state == VdevState::Healthy && state != Some(VdevState::Healthy.number()) {
         println!("warning: device '{device}' onlined, but remains in faulted state");
@@ -122,5 +153,5 @@ fn one(
             false => println!("use 'zpool replace' to replace devices that are no longer present"),
         }
     }
-    Ok(Ok(()))
+    Ok(())
 }

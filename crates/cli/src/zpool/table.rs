@@ -130,14 +130,14 @@ pub(super) static GROUPS: &[&[Command]] = &[
             name: "online",
             usage: "\tonline [--power][-e] <pool> <device> ...\n",
             options: "e",
-            longs: &[],
+            longs: JUST_POWER,
             run: Some(online::online),
         },
         Command {
             name: "offline",
             usage: "\toffline [--power]|[[-f][-t]] <pool> <device> ...\n",
             options: "ft",
-            longs: &[],
+            longs: JUST_POWER,
             run: Some(online::offline),
         },
         Command {

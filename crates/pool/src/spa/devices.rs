@@ -13,7 +13,7 @@ use nvlist::NvList;
 use ondisk::label::key;
 use parking_lot::Mutex;
 use vdev::device::{self, Access};
-use vdev::{Device, Health, Leaf, VdevAux, VdevState};
+use vdev::{Device, Health, Leaf, VdevAux, VdevState, VdevTree};
 
 use crate::Error;
 use crate::spa::{Spa, VdevRefusal};
@@ -67,29 +67,28 @@ impl Spa {
     /// Takes a device offline, `temporarily` until the pool is opened anew (OpenZFS: `vdev_offline`). Until it is online again it misses what is written.
     ///
     /// # Errors
-    /// [`Error::Vdevs`], and nothing was done: [`VdevRefusal::NoDevice`], [`VdevRefusal::NoReplicas`] if it alone has something;
-    /// [`Error::Suspended`].
+    /// [`Error::Vdevs`], and nothing was done: [`VdevRefusal::NoDevice`], [`VdevRefusal::NotSupported`] if it is a vdev of devices,
+    /// [`VdevRefusal::NoReplicas`] if it alone has something; [`Error::Suspended`].
     pub fn offline_vdev(self: &Arc<Self>, guid: Guid, temporarily: bool) -> Result<(), Error> {
         let _alone = self.vdev_change.lock();
         let tree = self.tree();
-        let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
+        let leaf = tree.leaf(guid).ok_or_else(|| no_leaf(&tree, guid))?;
         if !tree.take_offline(leaf, temporarily) {
             return Err(Error::Vdevs(VdevRefusal::NoReplicas));
         }
         self.record_now()
     }
 
-    /// Gives a device up because the administrator says so, `temporarily` until the pool is opened anew (OpenZFS: `vdev_fault`). Returns its state.
+    /// Gives a device up because the administrator says so, `temporarily` until the pool is opened anew (OpenZFS: `vdev_fault`). One that alone has
+    /// something is degraded, and used on. Returns its state.
     ///
     /// # Errors
-    /// As [`Spa::offline_vdev`].
+    /// As [`Spa::offline_vdev`], without [`VdevRefusal::NoReplicas`].
     pub fn fault_vdev(self: &Arc<Self>, guid: Guid, temporarily: bool) -> Result<VdevState, Error> {
         let _alone = self.vdev_change.lock();
         let tree = self.tree();
-        let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
-        if !tree.fault(leaf, temporarily) {
-            return Err(Error::Vdevs(VdevRefusal::NoReplicas));
-        }
+        let leaf = tree.leaf(guid).ok_or_else(|| no_leaf(&tree, guid))?;
+        tree.fault(leaf, temporarily);
         self.record_now()?;
         Ok(leaf.health().state)
     }
@@ -196,6 +195,12 @@ impl Spa {
             }
         }
     }
+}
+
+/// Why there is no leaf of this guid.
+fn no_leaf(tree: &VdevTree, guid: Guid) -> Error {
+    let known = tree.config().walk().any(|vdev| vdev.guid == guid);
+    Error::Vdevs(if known { VdevRefusal::NotSupported } else { VdevRefusal::NoDevice })
 }
 
 /// Puts the state of a leaf into its configuration. A device that cannot be opened leaves there what was known of it.
