@@ -97,6 +97,8 @@ fn a_second_device_waits_or_the_resilver_begins_anew() {
         ZFS_SCAN_SUSPEND_PROGRESS.set(1);
         shelf.disks[1].push();
         wait_for("the first resilver", || told(seen, "resilver_start").len() == 1);
+        // it is told before its txg is on disk
+        wait_for("its record", || scan(&spa).is_some());
         let first = scan(&spa);
         write(&spa, &file, 16, 3).unwrap();
         shelf.disks[3].push();
