@@ -24,9 +24,12 @@ struct Job {
 }
 
 impl Job {
-    fn make(mut self) {
-        let result = self.op.make(&*self.device);
-        self.replies.send(Landed { tag: self.tag, buffer: self.op.buffer, result });
+    fn make(self) {
+        let Job { device, mut op, tag, replies } = self;
+        let result = op.make(&*device);
+        // who hears of it may close the device, and open it again
+        drop(device);
+        replies.send(Landed { tag, buffer: op.buffer, result });
     }
 }
 
