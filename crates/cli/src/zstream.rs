@@ -114,7 +114,7 @@ fn token(args: &[OsString]) -> Outcome {
         .map_err(|e| failed(format!("Unable to parse resume token: {e}")))?;
     let text = match parsed.has('j') {
         true => list.to_json_style(JsonStyle::Plain) + "\n",
-        false => list.dump(5),
+        false => list.dump_escaped(5),
     };
     print!("{text}");
     Ok(0)

@@ -10,14 +10,29 @@ impl NvList {
     #[must_use]
     pub fn dump(&self, indent: usize) -> String {
         let mut text = String::new();
-        dump(&mut text, self, indent);
+        dump(&mut text, self, indent, as_it_is);
+        text
+    }
+
+    /// As [`NvList::dump`], with control characters in names and strings escaped: they would forge other lines, or act on a terminal.
+    #[must_use]
+    pub fn dump_escaped(&self, indent: usize) -> String {
+        let mut text = String::new();
+        dump(&mut text, self, indent, in_line);
         text
     }
 }
 
-fn dump(out: &mut String, list: &NvList, indent: usize) {
+/// How a name or a string is shown.
+type Shown = for<'a> fn(Cow<'a, str>) -> Cow<'a, str>;
+
+fn as_it_is(text: Cow<'_, str>) -> Cow<'_, str> {
+    text
+}
+
+fn dump(out: &mut String, list: &NvList, indent: usize, shown: Shown) {
     for (name, value) in list.iter_bytes() {
-        let name = in_line(String::from_utf8_lossy(name));
+        let name = shown(String::from_utf8_lossy(name));
         let mut one = |value: &dyn Display| *out += &format!("{:indent$}{name}: {value}\n", "");
         match value {
             Value::Boolean => *out += &format!("{:indent$}{name}\n", ""),
@@ -30,7 +45,7 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
             Value::Uint32(v) => one(v),
             Value::Int64(v) => one(v),
             Value::Uint64(v) => one(v),
-            Value::String(text) => one(&format_args!("'{}'", in_line(text.to_string().into()))),
+            Value::String(text) => one(&format_args!("'{}'", shown(text.to_string().into()))),
             Value::ByteArray(v) | Value::Uint8Array(v) => each(out, indent, &name, v),
             Value::Int8Array(v) => each(out, indent, &name, v),
             Value::Int16Array(v) => each(out, indent, &name, v),
@@ -41,17 +56,17 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
             Value::Uint64Array(v) => each(out, indent, &name, v),
             Value::StringArray(v) => {
                 let quoted: Vec<String> =
-                    v.iter().map(|text: &NvString| format!("'{}'", in_line(text.to_string().into()))).collect();
+                    v.iter().map(|text: &NvString| format!("'{}'", shown(text.to_string().into()))).collect();
                 each(out, indent, &name, &quoted);
             }
             Value::NvList(list) => {
                 *out += &format!("{:indent$}{name}:\n", "");
-                dump(out, list, indent + 4);
+                dump(out, list, indent + 4, shown);
             }
             Value::NvListArray(lists) => {
                 for (at, list) in lists.iter().enumerate() {
                     *out += &format!("{:indent$}{name}[{at}]:\n", "");
-                    dump(out, list, indent + 4);
+                    dump(out, list, indent + 4, shown);
                 }
             }
             // OpenZFS's words: `dump_nvlist()` does not know these types
@@ -62,7 +77,7 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
     }
 }
 
-/// Text without control characters, which would forge other lines or act on a terminal.
+/// Text without control characters.
 fn in_line(text: Cow<'_, str>) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return text;

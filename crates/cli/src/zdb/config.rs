@@ -16,7 +16,7 @@ use crate::pools::stdout;
 
 /// The configuration in the MOS.
 pub(super) fn mos(out: &mut dyn Write, pool: &Pool) -> io::Result<()> {
-    write!(out, "\nMOS Configuration:\n{}", pool.config().dump(8))
+    write!(out, "\nMOS Configuration:\n{}", pool.config().dump_escaped(8))
 }
 
 /// The configuration that an import would start with (`-CC` with `-e`).
@@ -41,7 +41,7 @@ pub(super) fn import(out: &mut dyn Write, candidate: &Candidate, txg: Option<u64
     policy.insert("load-request-txg", txg.unwrap_or(u64::MAX));
     policy.insert("load-rewind-policy", rewind);
     list.insert("load-policy", policy);
-    write!(out, "\nConfiguration for import:\n{}", list.dump(8))
+    write!(out, "\nConfiguration for import:\n{}", list.dump_escaped(8))
 }
 
 /// A tree in which each device has the path where it was found.
@@ -65,12 +65,12 @@ fn with_paths(tree: &NvList, candidate: &Candidate) -> NvList {
 pub(super) fn cache(path: Option<&Path>) -> Outcome {
     let mut out = stdout();
     match path {
-        Some(path) => write!(out, "{}", read_cache(path)?.dump(0))?,
+        Some(path) => write!(out, "{}", read_cache(path)?.dump_escaped(0))?,
         None => {
             for imported in here().all()? {
                 let candidate = devices::candidate(&imported)?;
                 writeln!(out, "{}:", imported.name)?;
-                write!(out, "{}", candidate.config.dump(4))?;
+                write!(out, "{}", candidate.config.dump_escaped(4))?;
             }
         }
     }

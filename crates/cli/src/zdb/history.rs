@@ -28,7 +28,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &Pool, verbosity: u32) -> Result<(
             None => {}
         }
         if verbosity > 1 {
-            write!(out, "{}", record.list.dump(2))?;
+            write!(out, "{}", record.list.dump_escaped(2))?;
         }
     }
     Ok(())
@@ -57,7 +57,7 @@ fn line(record: &NvList) -> Option<String> {
     let mut lines = format!("{time} ioctl {ioctl}\n");
     for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
         if let Some(list) = record.get_nvlist(key) {
-            lines.push_str(&format!("    {title}:\n{}", list.dump(8)));
+            lines.push_str(&format!("    {title}:\n{}", list.dump_escaped(8)));
         }
     }
     if let Some(errno) = record.get_i64("errno") {

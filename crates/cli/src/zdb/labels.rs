@@ -163,7 +163,7 @@ fn show(out: &mut dyn Write, options: &Options, labels: &mut [Option<Label>], as
                 let same = alike(labels, &config.packed);
                 if options.level('l') >= 3 || same.first() == Some(&n) {
                     header.print(out)?;
-                    write!(out, "{}", config.list.dump(4))?;
+                    write!(out, "{}", config.list.dump_escaped(4))?;
                     writeln!(out, "    labels = {}", numbers(&same))?;
                     if options.level('l') >= 2 {
                         let room = layout::CONFIG_SIZE - layout::TRAILER_SIZE;

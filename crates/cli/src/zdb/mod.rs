@@ -134,7 +134,7 @@ fn whole_pool(out: &mut dyn Write, options: &Options, opened: &Opened) -> Outcom
         return Ok(0);
     }
     if !options.has('e') && options.level('C') > 1 {
-        write!(out, "\nCached configuration:\n{}", opened.candidate.config.dump(8))?;
+        write!(out, "\nCached configuration:\n{}", opened.candidate.config.dump_escaped(8))?;
     }
     if options.has('C') {
         config::mos(out, pool)?;

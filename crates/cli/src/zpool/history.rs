@@ -83,7 +83,7 @@ fn print_record(out: &mut impl Write, record: &NvList, style: Style) -> io::Resu
         print_ioctl(out, record, &time)?;
     } else {
         writeln!(out, "{time} unrecognized record:")?;
-        out.write_all(record.dump(4).as_bytes())?;
+        out.write_all(record.dump_escaped(4).as_bytes())?;
     }
     if style.long {
         print_who(out, record)?;
@@ -93,7 +93,7 @@ fn print_record(out: &mut impl Write, record: &NvList, style: Style) -> io::Resu
 
 fn unrecognized(out: &mut impl Write, record: &NvList, time: &str) -> io::Result<()> {
     writeln!(out, "{time} unrecognized record:")?;
-    out.write_all(record.dump(4).as_bytes())
+    out.write_all(record.dump_escaped(4).as_bytes())
 }
 
 fn print_ioctl(out: &mut impl Write, record: &NvList, time: &str) -> io::Result<()> {
@@ -101,7 +101,7 @@ fn print_ioctl(out: &mut impl Write, record: &NvList, time: &str) -> io::Result<
     for (key, title) in [("in_nvl", "input"), ("out_nvl", "output")] {
         if let Some(list) = record.get_nvlist(key) {
             writeln!(out, "    {title}:")?;
-            out.write_all(list.dump(8).as_bytes())?;
+            out.write_all(list.dump_escaped(8).as_bytes())?;
         }
     }
     if let Some(size) = record.get_i64("out_size") {

@@ -190,7 +190,7 @@ fn packed_list(cx: &mut Cx<'_>, object: &Object, size: u64) -> io::Result<()> {
         return writeln!(cx.out, "got error 5 from dmu_read");
     };
     match NvList::unpack(&bytes) {
-        Ok(list) => write!(cx.out, "{}", list.dump(8)),
+        Ok(list) => write!(cx.out, "{}", list.dump_escaped(8)),
         Err(e) => {
             cx.complain(&e);
             writeln!(cx.out, "got error 14 from nvlist_unpack")
