@@ -256,6 +256,12 @@ impl<'a> Life<'a> {
         let crashed = self.world.copy();
         // the leftovers of a receive are destroyed when the pool is imported for writing
         self.world.ok(&format!("zpool sync {POOL}"))?;
+        if op.args.iter().any(|word| word == "encryption=on") {
+            // a command that is killed between the txg and the record of the key leaves it to be loaded; there may be no such dataset, too
+            let load: Vec<String> =
+                ["zfs", "load-key"].into_iter().map(str::to_owned).chain(op.args.last().cloned()).collect();
+            drop(self.world.run(&load, &[], None));
+        }
         self.adopt(op)?;
         self.take(crashed, &self.model.seen(), &self.taken.crashed)
     }
