@@ -119,24 +119,23 @@ impl<'a> Filler<'a> {
 
     /// Writes the blocks of indirect writes, and turns these into ordinary records.
     fn indirect(&mut self, itxs: Vec<(Txg, Itx)>) -> Vec<(Txg, Itx)> {
-        let wanted: Vec<(Txg, u64, ItxData)> = itxs
-            .iter()
-            .filter(|(_, itx)| matches!(itx.data, ItxData::Indirect { .. }))
-            .map(|(txg, itx)| (*txg, itx.object.unwrap_or(0), itx.data))
-            .collect();
+        let block = |(txg, itx): &(Txg, Itx)| match itx.data {
+            ItxData::Indirect { offset, len, generation } => {
+                Some((*txg, itx.object.unwrap_or(0), generation, offset, len))
+            }
+            _ => None,
+        };
+        let wanted: Vec<_> = itxs.iter().filter_map(block).collect();
         if wanted.is_empty() {
             return itxs;
         }
         let Some(source) = self.source else {
             // nobody has the dataset open any more who could read the data
             wanted.iter().for_each(|(txg, ..)| self.owe(*txg));
-            return itxs.into_iter().filter(|(_, itx)| !matches!(itx.data, ItxData::Indirect { .. })).collect();
+            return itxs.into_iter().filter(|itx| block(itx).is_none()).collect();
         };
-        let mut got = pump::all(wanted, |(txg, object, data)| match data {
-            ItxData::Indirect { offset, len, generation } => {
-                source.write_block(*object, *generation, *offset, *len, *txg)
-            }
-            _ => Ok(BlockGot::Gone),
+        let mut got = pump::all(wanted, |(txg, object, generation, offset, len)| {
+            source.write_block(*object, *generation, *offset, *len, *txg)
         })
         .into_iter();
         let itxs = itxs.into_iter();
