@@ -175,10 +175,7 @@ impl Style {
 
 /// A value as a table shows it: on one line, unless a program reads it exactly as it is.
 pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
-    match out::is_exact() || !text.contains(char::is_control) {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(shown::name(text.as_bytes())),
-    }
+    if out::is_exact() { Cow::Borrowed(text) } else { shown::on_one_line(text) }
 }
 
 /// Collects rows and prints them, one object per row.

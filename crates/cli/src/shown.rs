@@ -51,6 +51,11 @@ pub(crate) fn name(bytes: &[u8]) -> String {
     out
 }
 
+/// The same where control characters, newlines among them, would forge other lines.
+pub(crate) fn on_one_line(text: &str) -> Cow<'_, str> {
+    if text.contains(char::is_control) { Cow::Owned(name(text.as_bytes())) } else { Cow::Borrowed(text) }
+}
+
 /// A message, or several lines of text: newlines and tabs stay.
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
     if text.bytes().all(is_plain) {

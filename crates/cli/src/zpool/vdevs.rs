@@ -96,12 +96,12 @@ pub(super) struct Vdev {
 impl Vdev {
     /// The name in a pool called `pool`, on one line whatever the label says.
     pub(super) fn name(&self, pool: &str, flags: NameFlags) -> String {
-        on_one_line(&self.raw_name(pool, flags))
+        shown::on_one_line(&self.raw_name(pool, flags)).into_owned()
     }
 
     /// The path of the device, or its last known path, as words.
     pub(super) fn shown_path(&self) -> String {
-        on_one_line(self.path.as_deref().unwrap_or(""))
+        shown::on_one_line(self.path.as_deref().unwrap_or("")).into_owned()
     }
 
     fn raw_name(&self, pool: &str, flags: NameFlags) -> String {
@@ -207,11 +207,6 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
         device_size: None,
         children: Vec::new(),
     }
-}
-
-/// Text from a label as words: a newline in it would forge a line, also for a program that reads lines.
-fn on_one_line(text: &str) -> String {
-    if text.contains(char::is_control) { shown::name(text.as_bytes()) } else { text.to_owned() }
 }
 
 /// The name of a disk: its last component, below the folders that udev has for disks.
