@@ -5,14 +5,13 @@ mod common;
 
 use std::sync::Arc;
 
-use base::{Env, Guid};
+use base::Guid;
 use dmu::Object;
-use pool::{CreateOptions, Hooks, ImportOptions, ScrubRange, Spa, Value};
-use vdev::create::{LayoutOptions, VdevSpec, layout};
+use pool::{ImportOptions, ScrubRange, Spa, Value};
 use vdev::import::scan_devices;
 use vdev::{Device, Health, MemoryDevice, VdevAux, VdevState};
 
-use common::{noise, object};
+use common::{hooks_in_memory, in_memory, noise, object};
 
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;
@@ -21,20 +20,8 @@ const BLOCKS: usize = 48;
 const WELL: Health = Health { state: VdevState::Healthy, aux: VdevAux::None };
 const DEGRADED: Health = Health { state: VdevState::Degraded, aux: VdevAux::ErrExceeded };
 
-fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
-}
-
 fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>, Object) {
-    let devices: Vec<_> =
-        (0..count).map(|n| Arc::new(MemoryDevice::writable(64 << 20).named(format!("d{n}")))).collect();
-    let words: Vec<String> = words.split(' ').map(str::to_string).collect();
-    let open = |path: &str| -> Option<Arc<dyn Device>> {
-        devices.iter().find(|d| d.name() == path).map(|d| d.clone() as Arc<dyn Device>)
-    };
-    let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
-    let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();
-    let spa = Spa::create(new, CreateOptions::new("t"), hooks()).unwrap();
+    let (spa, devices) = in_memory(words, count);
     let file = object(&spa);
     file.write(&spa.tx(8 << 20).unwrap(), 0, &noise(BLOCKS, 5)).unwrap();
     spa.sync().unwrap();
@@ -43,7 +30,7 @@ fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>, Object)
 
 fn again(devices: &[Arc<MemoryDevice>]) -> Arc<Spa> {
     let all = devices.iter().map(|d| (d.name().into(), d.clone() as Arc<dyn Device>)).collect();
-    Spa::import(&scan_devices(all)[0], &ImportOptions::default(), hooks()).unwrap()
+    Spa::import(&scan_devices(all)[0], &ImportOptions::default(), hooks_in_memory()).unwrap()
 }
 
 /// Damages blocks of the object on a side of a mirror.

@@ -6,29 +6,14 @@ mod common;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::Env;
 use ondisk::BlkPtr;
-use pool::{CreateOptions, Hooks, Pool, Spa};
-use vdev::create::{LayoutOptions, VdevSpec, layout};
+use pool::Pool;
 use vdev::{Device, MemoryDevice};
 
-use common::{BLOCK, noise, object};
+use common::{BLOCK, in_memory, noise, object};
 
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;
-
-fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>) {
-    let hooks = Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() };
-    let devices: Vec<_> =
-        (0..count).map(|n| Arc::new(MemoryDevice::writable(64 << 20).named(format!("d{n}")))).collect();
-    let words: Vec<String> = words.split(' ').map(str::to_string).collect();
-    let open = |path: &str| -> Option<Arc<dyn Device>> {
-        devices.iter().find(|d| d.name() == path).map(|d| d.clone() as Arc<dyn Device>)
-    };
-    let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
-    let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks.env).unwrap();
-    (Spa::create(new, CreateOptions::new("t"), hooks).unwrap(), devices)
-}
 
 fn pointer(view: &Arc<Pool>, id: u64, blkid: u64) -> BlkPtr {
     let object = view.dataset("t").unwrap().objset().unwrap().object(id).unwrap();
@@ -43,7 +28,7 @@ fn bytes(device: &MemoryDevice, range: &Range<u64>) -> Vec<u8> {
 
 /// Damages what a device has of a block, reads the block, and expects the next txg to have made it whole. `width` devices share a row.
 fn heals(words: &str, count: usize, width: u64) {
-    let (spa, devices) = make(words, count);
+    let (spa, devices) = in_memory(words, count);
     let file = object(&spa);
     let data = noise(8, 5);
     file.write(&spa.tx(2 << 20).unwrap(), 0, &data).unwrap();
@@ -94,7 +79,7 @@ fn a_read_heals_a_raidz() {
 /// reader the new one is damage. It must not be overwritten.
 #[test]
 fn what_was_given_to_another_block_is_not_healed() {
-    let (spa, devices) = make("mirror d0 d1", 2);
+    let (spa, devices) = in_memory("mirror d0 d1", 2);
     let file = object(&spa);
     file.write(&spa.tx(1 << 20).unwrap(), 0, &noise(1, 1)).unwrap();
     spa.sync().unwrap();

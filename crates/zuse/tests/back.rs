@@ -19,7 +19,16 @@ use shelf::{BLOCK, Shelf, noise, object, write};
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    ZFS_TXG_TIMEOUT.set(1);
+    alone
+}
+
+/// A mirror of two disks, and nothing else.
+fn mirror() -> (MutexGuard<'static, ()>, Shelf, Arc<Spa>) {
+    let (alone, shelf) = (alone(), Shelf::new(2));
+    let spa = shelf.create("mirror d0 d1");
+    (alone, shelf, spa)
 }
 
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
@@ -55,7 +64,6 @@ fn scan(spa: &Arc<Spa>) -> Option<(ScanFunc, ScanState, u64)> {
 #[test]
 fn a_device_that_comes_back_is_resilvered_by_itself() {
     let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
     for (words, count) in [("mirror d0 d1", 2), ("raidz1 d0 d1 d2", 3)] {
         let shelf = Shelf::new(count);
         let spa = shelf.create(words);
@@ -84,7 +92,6 @@ fn a_device_that_comes_back_is_resilvered_by_itself() {
 #[test]
 fn a_second_device_waits_or_the_resilver_begins_anew() {
     let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
     for defers in [true, false] {
         let shelf = Shelf::new(4);
         let spa = shelf.create_without("mirror d0 d1 mirror d2 d3", if defers { &[] } else { &["resilver_defer"] });
@@ -121,10 +128,7 @@ fn a_second_device_waits_or_the_resilver_begins_anew() {
 /// A scrub makes room for the resilver, as in OpenZFS.
 #[test]
 fn a_resilver_takes_the_place_of_a_scrub() {
-    let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
-    let shelf = Shelf::new(2);
-    let spa = shelf.create("mirror d0 d1");
+    let (_alone, shelf, spa) = mirror();
     let file = object(&spa);
     write(&spa, &file, 8, 1).unwrap();
     ZFS_SCAN_SUSPEND_PROGRESS.set(1);
@@ -140,10 +144,7 @@ fn a_resilver_takes_the_place_of_a_scrub() {
 
 #[test]
 fn changes_of_state_are_told() {
-    let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
-    let shelf = Shelf::new(2);
-    let spa = shelf.create("mirror d0 d1");
+    let (_alone, shelf, spa) = mirror();
     let guid = spa.tree().leaves()[1].guid();
     let mut seen = last_event();
     let mut changes = || {
@@ -198,10 +199,7 @@ fn changes_of_state_are_told() {
 /// With `zpool reopen -n` a scrub that is under way goes on.
 #[test]
 fn reopen_begins_a_resilver_unless_a_scrub_shall_go_on() {
-    let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
-    let shelf = Shelf::new(2);
-    let spa = shelf.create("mirror d0 d1");
+    let (_alone, shelf, spa) = mirror();
     let file = object(&spa);
     write(&spa, &file, 8, 1).unwrap();
     shelf.disks[1].fail_writes(3);
@@ -222,10 +220,7 @@ fn reopen_begins_a_resilver_unless_a_scrub_shall_go_on() {
 /// A device that was pulled out is told to be faulted; when it is back, it can be cleared.
 #[test]
 fn a_device_that_was_faulted_while_it_was_away_can_be_cleared() {
-    let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
-    let shelf = Shelf::new(2);
-    let spa = shelf.create("mirror d0 d1");
+    let (_alone, shelf, spa) = mirror();
     let guid = spa.tree().leaves()[1].guid();
     shelf.disks[1].pull(true);
     wait_for("that it is gone", || state(&spa, 1) == VdevState::Removed);
@@ -239,10 +234,7 @@ fn a_device_that_was_faulted_while_it_was_away_can_be_cleared() {
 /// OpenZFS: `vdev_clear` opens a device again that is offline, which then still is.
 #[test]
 fn what_is_offline_is_not_cleared() {
-    let _alone = alone();
-    ZFS_TXG_TIMEOUT.set(1);
-    let shelf = Shelf::new(2);
-    let spa = shelf.create("mirror d0 d1");
+    let (_alone, shelf, spa) = mirror();
     let guid = spa.tree().leaves()[1].guid();
     spa.offline_vdev(guid, false).unwrap();
     spa.close().unwrap();

@@ -10,8 +10,10 @@ use codec::crypt::WrappingKey;
 use dmu::{NewObject, Object};
 use ondisk::ObjectType;
 use oracle::fixtures;
-use pool::{KeyFormat, OpenOptions, Pool, Spa};
+use pool::{CreateOptions, Hooks, KeyFormat, OpenOptions, Pool, Spa};
 use serde_json::Value;
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, MemoryDevice};
 
 /// Opens the one pool in a folder.
 pub fn open(dir: &Path, options: &OpenOptions) -> Arc<Pool> {
@@ -52,6 +54,24 @@ pub fn load_keys(pool: &Arc<Pool>, fixture: &str, manifest: &Value) {
         };
         assert!(pool.load_key(name, &key.unwrap()).unwrap() > 0);
     }
+}
+
+/// The hooks of pools that live in memory.
+pub fn hooks_in_memory() -> Hooks {
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
+}
+
+/// The pool `t` of these words, and its disks `d0` to `d{count - 1}`.
+pub fn in_memory(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>) {
+    let devices: Vec<_> =
+        (0..count).map(|n| Arc::new(MemoryDevice::writable(64 << 20).named(format!("d{n}")))).collect();
+    let words: Vec<String> = words.split(' ').map(str::to_string).collect();
+    let open = |path: &str| -> Option<Arc<dyn Device>> {
+        devices.iter().find(|d| d.name() == path).map(|d| d.clone() as Arc<dyn Device>)
+    };
+    let (hooks, options) = (hooks_in_memory(), LayoutOptions { ashift: Some(12), ..LayoutOptions::default() });
+    let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks.env).unwrap();
+    (Spa::create(new, CreateOptions::new("t"), hooks).unwrap(), devices)
 }
 
 /// Bytes of the blocks that [`object`] has.
