@@ -7,6 +7,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loops::Loop;
 use oracle::judge;
@@ -16,6 +17,9 @@ use vdev::FileDevice;
 /// More than the minimum, so that a file system fits too.
 const MIB: u64 = 96;
 
+/// One test at a time: each finds its pool by name among all devices of the machine.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Devices `a`, `b`, `log` and `other` in a folder. The devices are dropped before the folder.
 struct Lab {
     a: Loop,
@@ -24,6 +28,7 @@ struct Lab {
     other: Loop,
     dir: tempfile::TempDir,
     session: Session,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Lab {
@@ -33,10 +38,11 @@ impl Lab {
             eprintln!("no loop devices here ({why}): pools on block devices are not tested");
             return None;
         }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let make = |name| Loop::new(dir.path(), name, MIB);
         let (a, b, log, other) = (make("a"), make("b"), make("log"), make("other"));
-        Some(Lab { a, b, log, other, dir, session: Session::empty() })
+        Some(Lab { a, b, log, other, dir, session: Session::empty(), _alone: alone })
     }
 
     /// A command line with the devices in it.
@@ -116,7 +122,7 @@ fn devices_in_use_are_refused() {
 
     // another process holds it
     let held = FileDevice::open_read_write(Path::new(a)).unwrap();
-    let busy = lab.session.run(&["zfs", "create", "tank/x"]);
+    let busy = lab.session.run(&["-o", "busy_wait=1", "zfs", "create", "tank/x"]);
     assert!(busy.code == 1 && busy.err.starts_with("cannot open 'tank': pool is busy\n"), "{busy:?}");
     drop(held);
     lab.ok("zfs create tank/x");
@@ -140,7 +146,7 @@ fn another_file_system_is_named_and_refused() {
     let mount = Command::new("mount").args([lab.other.path(), mounted.to_str().unwrap()]).status();
     if mount.is_ok_and(|status| status.success()) {
         // nor with force
-        let run = lab.session.run(&lab.words("zpool create -f -m none tank OTHER"));
+        let run = lab.session.run(&lab.words("-o busy_wait=1 zpool create -f -m none tank OTHER"));
         let unmounted = Command::new("umount").arg(&mounted).status().unwrap();
         assert!(run.code == 1 && run.err.contains(&format!("{} is in use", lab.other.path())), "{run:?}");
         assert!(unmounted.success());

@@ -5,6 +5,8 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fuzzing::mutate::{Rng, mutate};
@@ -48,14 +50,28 @@ fn corpora_replay() {
 #[test]
 fn mutations_do_no_harm() {
     let count = std::env::var("ZUSE_MUTATIONS").map_or(100_000, |n| n.parse().unwrap());
-    for (target, body) in targets() {
-        let corpus = corpus(target);
-        let mut rng = Rng::new(0x005E_ED0F_0021);
-        for step in 0..count {
-            let mut data = corpus[rng.below(corpus.len())].clone();
-            let other = &corpus[rng.below(corpus.len())];
-            mutate(&mut rng, &mut data, other);
-            run(target, *body, &data, &format!("mutation {step}"));
+    let left = Mutex::new(targets());
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let Some((target, body)) = left.lock().unwrap().next() else { break };
+                    run_mutations(target, *body, count);
+                }
+            });
         }
+    });
+}
+
+/// Runs `count` mutations of a target's corpus.
+fn run_mutations(target: &str, body: Body, count: u64) {
+    let corpus = corpus(target);
+    let mut rng = Rng::new(0x005E_ED0F_0021);
+    for step in 0..count {
+        let mut data = corpus[rng.below(corpus.len())].clone();
+        let other = &corpus[rng.below(corpus.len())];
+        mutate(&mut rng, &mut data, other);
+        run(target, body, &data, &format!("mutation {step}"));
     }
 }
