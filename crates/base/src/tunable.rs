@@ -143,6 +143,8 @@ tunables! {
     ZFS_VDEV_NIA_DELAY = "zfs_vdev_nia_delay", 5, "I/Os of scrub, removal, initialize and rebuild that end before a device counts as idle";
     ZFS_VDEV_NIA_CREDIT = "zfs_vdev_nia_credit", 5, "I/Os of scrub, removal, initialize and rebuild that begin between two others that end";
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512, "events that are kept";
+    ZFS_DBGMSG_ENABLE = "zfs_dbgmsg_enable", 1, "whether debug messages are kept";
+    ZFS_DBGMSG_MAXSIZE = "zfs_dbgmsg_maxsize", 4 << 20, "bytes of debug messages that are kept";
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000, "how long a device may have an I/O before that counts as slow, in ms";
     ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1, "whether I/Os that a device does not end are told of";
     ZFS_DEADMAN_FAILMODE = "zfs_deadman_failmode", 0, "what else then becomes of the process: it goes on (wait, continue), or ends (panic)",

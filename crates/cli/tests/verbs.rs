@@ -168,6 +168,9 @@ fn kstat_shows_the_cache_and_the_logs_of_space_changes() {
     for name in ["logs", "sus_nblocks", "oldest_txg", "sus_nmetaslabs", "unflushed_allocs", "unflushed_frees"] {
         assert_eq!(logs[name], figure(name), "{name}");
     }
+    let messages = json[&pool]["dbgmsg"].as_array().unwrap();
+    let opened = |message: &Value| message["message"].as_str().unwrap().starts_with("zuse::open opened pool=");
+    assert!(messages.iter().any(opened), "{messages:?}");
     // the figures of zdb for this pool
     assert!(figure("logs") > 0 && figure("sus_nblocks") >= figure("logs") && figure("unflushed_allocs") > 0, "{said}");
 }

@@ -447,7 +447,11 @@ fn a_busy_pool_is_told() {
     lab.create("tank /a");
     let device = std::fs::File::options().write(true).open(PathBuf::from(lab.path("a"))).unwrap();
     device.lock().unwrap();
-    lab.fails("-o busy_wait=1 zpool set comment=x tank", 1, "cannot open 'tank': pool is busy\nDIR/a is in use by process ");
+    lab.fails(
+        "-o busy_wait=1 zpool set comment=x tank",
+        1,
+        "cannot open 'tank': pool is busy\nDIR/a is in use by process ",
+    );
     drop(device);
     lab.ok("zpool export tank");
 }

@@ -69,4 +69,4 @@ pub use spa::{
     SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal,
     VdevSpace, check_new_pool_name, check_pool_name,
 };
-pub use spa::{brt, check, ddt, events, feature, prop};
+pub use spa::{brt, check, dbgmsg, ddt, events, feature, prop};

@@ -98,6 +98,7 @@ pub(crate) fn patiently<R>(front: &dyn Front, lock: impl Fn() -> Result<R, vdev:
         match lock() {
             Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience => {
                 if !told && begun.elapsed() >= SILENT {
+                    tracing::info!(target: "zuse::site", device = path, %holder, "waiting for another writer");
                     front.waiting(&path, &holder.to_string());
                     told = true;
                 }

@@ -72,11 +72,19 @@ struct Kept {
 impl Slot {
     pub(crate) fn new(health: Health, device: Option<Arc<dyn Device>>) -> Slot {
         let slot = Slot { device: ArcSwapOption::empty(), word: AtomicU16::new(0), change: Mutex::default() };
-        slot.put(&mut slot.kept(), health, device);
+        slot.set(&mut slot.kept(), health, device);
         slot
     }
 
     fn put(&self, kept: &mut Kept, health: Health, device: Option<Arc<dyn Device>>) {
+        let was = self.health();
+        self.set(kept, health, device);
+        if let Some(name) = &kept.name {
+            tracing::debug!(target: "zuse::vdev", device = name, was = ?was.state, is = ?health.state, reason = ?health.aux, "state");
+        }
+    }
+
+    fn set(&self, kept: &mut Kept, health: Health, device: Option<Arc<dyn Device>>) {
         let mut word = (health.state as u16) | (health.aux as u16) << 4;
         if let Some(device) = &device {
             kept.name = Some(device.name());

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use nvlist::NvList;
+use pool::dbgmsg::DebugMessage;
 use pool::{Kstat, KstatData};
 
 use super::session::Session;
@@ -46,6 +47,15 @@ fn list(kstats: &[Kstat]) -> NvList {
     for kstat in kstats {
         match &kstat.data {
             KstatData::Named(figures) => all.insert(kstat.name, named(figures.iter().copied())),
+            KstatData::Messages(messages) => {
+                let line = |message: &DebugMessage| {
+                    let mut list = NvList::new();
+                    list.insert("timestamp", message.time);
+                    list.insert("message", message.text.as_str());
+                    list
+                };
+                all.insert(kstat.name, messages.iter().map(line).collect::<Vec<NvList>>());
+            }
             KstatData::Table { columns, rows } => {
                 let row = |row: &Vec<u64>| named(columns.iter().copied().zip(row.iter().copied()));
                 all.insert(kstat.name, rows.iter().map(row).collect::<Vec<NvList>>());

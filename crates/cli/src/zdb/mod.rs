@@ -43,7 +43,6 @@ use std::io::Write;
 
 use crate::command::report;
 use crate::error::{Failure, Outcome, usage as misuse};
-use crate::log;
 use crate::pools::stdout;
 
 use open::Opened;
@@ -79,15 +78,12 @@ fn run(options: &Options) -> Outcome {
         _ if options.has('O') && !options.has('r') && operands.len() != 2 => return Err(misuse("")),
         _ => {}
     }
-    if options.has('G') {
-        log::keep();
-    }
     let mut out = stdout();
     let done = on_pool(&mut out, options, operands);
     out.flush()?;
     if options.has('G') {
         eprintln!();
-        log::kept().iter().for_each(|line| eprintln!("{line}"));
+        pool::dbgmsg::messages().iter().for_each(|message| eprintln!("{}", message.text));
     }
     done
 }

@@ -35,6 +35,7 @@ impl Spa {
         self.multihost.stop();
         // nothing is repaired or freed any more, even if readers remain
         self.zio.close_write();
+        tracing::info!(target: "zuse::open", pool = self.name(), synced = synced.is_ok(), "closed");
         synced
     }
 

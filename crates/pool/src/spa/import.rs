@@ -149,6 +149,7 @@ impl Spa {
         }
         drop(overtaking);
         spa.opened(&claimed)?;
+        tracing::info!(target: "zuse::open", pool = spa.name(), txg = uberblock.txg.0, rewound, claimed = claimed.len(), "imported");
         if !options.again {
             spa.resume_scan()?;
         }

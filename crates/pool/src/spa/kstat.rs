@@ -5,6 +5,7 @@
 //! | `zfs/arcstats` | the cache | reading, writing |
 //! | `zfs/dmu_tx` | transactions, and why they waited | writing |
 //! | `zfs/zil` | intent logs: who asked, what was written where | writing |
+//! | `zfs/dbgmsg` | the last debug messages of the process | reading, writing |
 //! | `zfs/POOL/txgs` | the last txgs: nanoseconds in each state | writing |
 //! | `zfs/POOL/log_spacemaps` | the logs of space changes, and what they cost an import | reading, writing |
 //!
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use ondisk::spacemap::SpaceMapHeader;
 
 use crate::spa::datasets::Datasets;
+use crate::spa::dbgmsg::{self, DebugMessage};
 use crate::spa::{Spa, Txgs};
 use crate::{Error, Pool};
 
@@ -46,6 +48,8 @@ pub enum KstatData {
         /// As many numbers in each as there are columns.
         rows: Vec<Vec<u64>>,
     },
+    /// The lines of a log.
+    Messages(Vec<DebugMessage>),
 }
 
 impl Kstat {
@@ -62,7 +66,7 @@ impl Kstat {
     pub fn get(&self, figure: &str) -> Option<u64> {
         match &self.data {
             KstatData::Named(all) => all.iter().find(|(name, _)| *name == figure).map(|(_, n)| *n),
-            KstatData::Table { .. } => None,
+            KstatData::Table { .. } | KstatData::Messages(_) => None,
         }
     }
 }
@@ -81,6 +85,10 @@ impl fmt::Display for Kstat {
                 writeln!(f, "{}", line(columns.iter().map(|name| wide(name)).collect()))?;
                 rows.iter().try_for_each(|row| writeln!(f, "{}", line(row.iter().map(|n| wide(n)).collect())))
             }
+            KstatData::Messages(all) => {
+                writeln!(f, "{:<12} message", "timestamp")?;
+                all.iter().try_for_each(|message| writeln!(f, "{:<12} {}", message.time, message.text))
+            }
         }
     }
 }
@@ -92,7 +100,7 @@ impl Pool {
     /// When the space maps or their logs cannot be read.
     pub fn kstats(&self) -> Result<Vec<Kstat>, Error> {
         let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
-        Ok(vec![arc, self.log_spacemaps()?])
+        Ok(vec![arc, dbgmsg(), self.log_spacemaps()?])
     }
 
     fn log_spacemaps(&self) -> Result<Kstat, Error> {
@@ -132,7 +140,7 @@ impl Spa {
         let txgs = Kstat::of_pool(self.name(), "txgs", txgs(self.txgs()));
         let logs = Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(self.log_figures()));
         let zil = Kstat::global("zil", Datasets::log_figures(&**self));
-        vec![arc, dmu_tx(self.txgs()), zil, txgs, logs]
+        vec![arc, dmu_tx(self.txgs()), zil, dbgmsg(), txgs, logs]
     }
 
     fn log_figures(&self) -> Vec<(&'static str, u64)> {
@@ -151,6 +159,10 @@ impl Spa {
             ("import_ms", (stats.import_seconds * 1000.0) as u64),
         ]
     }
+}
+
+fn dbgmsg() -> Kstat {
+    Kstat { module: "zfs".to_owned(), name: "dbgmsg", data: KstatData::Messages(dbgmsg::messages()) }
 }
 
 fn dmu_tx(txgs: &Txgs) -> Kstat {

@@ -41,6 +41,7 @@ mod close;
 pub(crate) mod config;
 pub(crate) mod create;
 pub(crate) mod datasets;
+pub mod dbgmsg;
 pub mod ddt;
 mod devices;
 mod dtl;

@@ -189,6 +189,7 @@ impl Spa {
                 self.panic(&what);
                 return false;
             }
+            tracing::warn!(target: "zuse::suspend", pool = %self.name, cause = what, "suspended");
             let cause = Arc::new(Error::IoFailure(what));
             state.cause = Some(cause.clone());
             state.count += 1;
@@ -290,6 +291,9 @@ impl Spa {
             self.want_resilver();
         }
         let was_suspended = self.suspension.resume(&self.txgs);
+        if was_suspended {
+            tracing::warn!(target: "zuse::suspend", pool = %self.name, "resumed");
+        }
         if was_suspended && let Some(watch) = &self.hooks.suspend_watch {
             watch.resumed(self.guid);
         }

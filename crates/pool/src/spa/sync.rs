@@ -85,6 +85,7 @@ impl Spa {
                 // a caller woken by the end may reopen the devices at once
                 drop(spa);
                 if let Err(error) = synced {
+                    tracing::error!(target: "zuse::txg", %error, "the sync has failed; nothing more is written");
                     txgs.fail(Arc::new(error));
                     return;
                 }
@@ -97,6 +98,7 @@ impl Spa {
 
     fn sync_txg(self: &Arc<Self>, next: Quiesced) -> Result<(), Error> {
         let started = Instant::now();
+        let _span = tracing::debug_span!(target: "zuse::txg", "sync", pool = self.name(), txg = next.txg.0).entered();
         let mut record = next.record;
         let tx = Tx::syncing(next.txg);
         self.heal_suspects();
@@ -111,7 +113,7 @@ impl Spa {
         }
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
-        tracing::debug!(target: "zuse::txg", pool = self.name(), txg = next.txg.0, passes = record.passes, sync_ns = record.sync_ns, changed);
+        tracing::debug!(target: "zuse::txg", pool = self.name(), txg = next.txg.0, passes = record.passes, sync_ns = record.sync_ns, changed, "synced");
         // a waiter finds nothing of this txg left to do
         self.txg_synced(next.txg);
         self.txgs.done(record);

@@ -113,10 +113,13 @@ pub fn receive<R: Read + Send>(
         key: args.key.clone(),
         without_key: args.without_key,
     })?;
+    let span = tracing::info_span!(target: "zuse::stream", "receive", target = args.target, toguid = begin.toguid.0);
+    let _span = span.entered();
     let ivset_diverged = receiving.ivset_diverged();
     match records(reader, begin, from, &receiving, progress) {
         Ok(Whole { .. }) => receiving.finish()?,
         Err(error) => {
+            tracing::info!(target: "zuse::stream", target = args.target, %error, "a receive has failed");
             // the first error is returned, not one from the cleanup
             let _ = receiving.abandon(true);
             return Err(error);
@@ -124,6 +127,7 @@ pub fn receive<R: Read + Send>(
     }
     let bytes = reader.offset().saturating_sub(from);
     let out_of_reach = out_of_reach(spa, begin, &args.target).unwrap_or_default();
+    tracing::info!(target: "zuse::stream", snapshot = args.target, bytes, "received");
     Ok(Received { snapshot: args.target.clone(), bytes, ivset_diverged, out_of_reach })
 }
 

@@ -109,6 +109,7 @@ pub fn send(
     out: &mut dyn Write,
     progress: &Progress,
 ) -> Result<(), Error> {
+    let _span = tracing::info_span!(target: "zuse::stream", "send", snapshot = to.name()).entered();
     let _held = to.long_hold()?;
     let plan = Plan::new(to, base, flags)?;
     let (zio, toguid) = (to.pool().zio(), plan.begin.toguid);

@@ -83,6 +83,7 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
                 Kind::Volume => Volume::open(spa, name).map(drop),
                 _ => Zfs::open(spa, name).map(drop),
             };
+            tracing::info!(target: "zuse::zil", dataset = name, opened = opened.is_ok(), "replayed");
             done.lock().push((n, opened));
             changed.notify_all();
         }

@@ -108,9 +108,11 @@ impl Spa {
         }
         for (log, found) in found {
             if found.is_lost_whole() {
+                tracing::warn!(target: "zuse::zil", pool = self.name(), dataset = log.name, "the intent log is lost");
                 self.give_up(&mos, &tx, &log, head(found.head()))?;
             } else {
                 let mut take = |bp: &BlkPtr| self.zio().claim(tx.txg(), bp).is_ok();
+                tracing::debug!(target: "zuse::zil", pool = self.name(), dataset = log.name, records = found.records(), "claimed");
                 let (header, kept) = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
                 self.set_log(&mos, &tx, &log, header)?;
                 self.dsl.logs.claimed.lock().extend(kept.map(|kept| (log.id, kept)));

@@ -41,6 +41,7 @@ impl Spa {
         record.insert("history internal str", what);
         record.insert("internal_name", event);
         record.insert("history txg", tx.txg().0);
+        tracing::info!(target: "zuse::history", pool = self.name(), txg = tx.txg().0, event, what);
         self.note_history(mos, tx, record)
     }
 
@@ -59,6 +60,7 @@ impl Spa {
         record.insert("history internal str", what);
         record.insert("internal_name", event);
         record.insert("history txg", tx.txg().0);
+        tracing::info!(target: "zuse::history", pool = self.name(), txg = tx.txg().0, event, dataset = name, id, what);
         self.note_history(mos, tx, record)
     }
 
