@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use zpl::{Kind, Node, Time, Zvol};
 
 use crate::dest::{self, HostId, Meta, NotKept};
+use crate::operands::Origins;
 use crate::report::Report;
 use crate::salvage::{Chunk, Contents, read_past_damage};
 use crate::walk::{Go, Step, walk};
@@ -34,7 +35,8 @@ type Named = (Arc<OwnedFd>, Vec<u8>, HostId, bool);
 /// [`Copier::come_from`] tells which one the next are of.
 pub struct Copier<'a> {
     report: &'a mut dyn Report,
-    /// The file system that the files come from.
+    /// The file systems that files came from, and the number of the one that they come from now.
+    origins: Origins,
     origin: u32,
     /// Files with several names, and the other way round.
     links: HashMap<(u32, u64), Named>,
@@ -50,7 +52,16 @@ impl<'a> Copier<'a> {
     /// A copier that tells `report` what happens.
     pub fn new(report: &'a mut dyn Report) -> Self {
         let (links, linked) = (HashMap::new(), HashMap::new());
-        Copier { report, origin: 0, links, linked, base: None, dir: None, done: Copied::default() }
+        Copier {
+            report,
+            origins: Origins::default(),
+            origin: 0,
+            links,
+            linked,
+            base: None,
+            dir: None,
+            done: Copied::default(),
+        }
     }
 
     /// The counts so far.
@@ -59,14 +70,15 @@ impl<'a> Copier<'a> {
         self.done
     }
 
-    /// From now on files come from `origin`, a number for each file system: only files of one origin are names of each other.
-    pub fn come_from(&mut self, origin: u32) {
-        self.origin = origin;
+    /// From now on files come from this dataset: only files of one dataset are names of each other.
+    pub fn come_from(&mut self, dataset: &str) {
+        self.origin = self.origins.number(Some(dataset));
     }
 
-    /// From now on no link is followed between `base` and destinations below it: what an earlier copy made there may belong to somebody else.
-    pub fn stay_below(&mut self, base: &Path) {
-        self.base = Some(base.to_owned());
+    /// From now on no link is followed between `base`, if there is one, and destinations below it: what an earlier copy made there may belong to
+    /// somebody else.
+    pub fn stay_below(&mut self, base: Option<&Path>) {
+        self.base = base.map(Path::to_owned);
     }
 
     /// Opens a directory of the host, which is made if its parent is there.

@@ -71,6 +71,12 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// A path in a volume, which has no files (ENOTDIR).
+    #[error("'{volume}' is a volume, and has no files")]
+    NoFiles {
+        /// The volume.
+        volume: String,
+    },
     /// A change of a pool that was opened for reading (EROFS).
     #[error("pool '{pool}' is open for reading only")]
     ReadOnly {
@@ -123,6 +129,7 @@ impl Error {
             Error::Host { source, .. } => Errno::of_io(source, Errno::EIO),
             Error::PoolName { .. } | Error::Key { .. } => Errno::EINVAL,
             Error::NoPool { .. } => Errno::ENOENT,
+            Error::NoFiles { .. } => Errno::ENOTDIR,
             Error::ReadOnly { .. } => Errno::EROFS,
         }
     }

@@ -10,6 +10,7 @@
 //! * [`walk()`] traverses a tree depth first. It reports what cannot be read and continues, and enters no directory twice.
 //! * [`read_past_damage`] returns the data of one file or volume, in order, with the ranges that are lost.
 //! * [`Copier`] is `cp -a` out of a pool, [`CopyIn`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
+//!   [`OutOperand`] and [`InOperand`] are what a command line names for them: the name that each copy gets, and what is refused.
 //!   [`Archiver`] writes PAX archives; [`entry::line`] is a file as JSON with its digest.
 //! * [`verify::verify`] reads and checks every block of a pool; [`Pool::scrub`] also repairs it; [`Pool::resilver`] writes to devices the blocks
 //!   that they missed.
@@ -32,6 +33,7 @@ pub mod entry;
 mod error;
 mod files;
 pub mod host;
+mod image;
 mod item;
 mod kept;
 mod keys;
@@ -43,6 +45,7 @@ mod salvage;
 mod scan;
 mod store;
 mod target;
+mod target_object;
 mod untar;
 pub mod users;
 pub mod verify;
@@ -54,15 +57,17 @@ pub use copy::{Copied, Copier};
 pub use copy_in::{CopyIn, Imported, Streaming};
 pub use error::Error;
 pub use files::Files;
+pub use image::{ImageError, ImageIn};
 pub use item::{Item, LinkId, stored_device};
 pub use keys::Key;
 pub use objects::Objects;
-pub use operands::{Origins, base_name, name_in_directory};
+pub use operands::{InDest, InError, InOperand, OutError, OutOperand, base_name, place_in};
 pub use report::{Report, Silent};
 pub use salvage::{Chunk, Contents, read_past_damage};
 pub use scan::{CaughtUp, Scan, catch_up};
 pub use store::Pool;
 pub use target::{BadTarget, Target};
+pub use target_object::TargetObject;
 pub use untar::{Entered, TarData, Visit, read_tar};
 pub use walk::{Go, Step, sort, walk};
 

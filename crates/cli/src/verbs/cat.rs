@@ -3,10 +3,9 @@
 use std::io::{self, Write};
 
 use zpl::{Follow, Kind, Node};
-use zuse::{Chunk, Contents, read_past_damage};
+use zuse::{Chunk, Contents, TargetObject, read_past_damage};
 
-use super::session::Session;
-use super::session::{Found, targets};
+use super::session::{Session, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};
 
@@ -16,9 +15,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut status = 0;
     for target in targets(parsed)? {
         let trouble = match session.find_as(&target, Follow::Always) {
-            Ok(Found::File(node)) => file(&node, &mut out)?.map(|why| format!("{target}: {why}")),
-            Ok(Found::Volume(volume)) => contents(&volume, &mut out)?.map(|why| format!("{target}: {why}")),
-            Ok(Found::Control(_)) => Some(format!("{target}: is a directory")),
+            Ok(TargetObject::File(node)) => file(&node, &mut out)?.map(|why| format!("{target}: {why}")),
+            Ok(TargetObject::Volume(volume)) => contents(&volume, &mut out)?.map(|why| format!("{target}: {why}")),
+            Ok(TargetObject::Control(_)) => Some(format!("{target}: is a directory")),
             Err(Failure::Failed(message)) => Some(message),
             Err(other) => return Err(other),
         };

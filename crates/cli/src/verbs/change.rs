@@ -9,10 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use base::Errno;
 use control::Caller;
 use zpl::{Kind, Node};
-use zuse::{CopyIn, Error, Files, Target, base_name};
+use zuse::{CopyIn, Error, Files, Target, TargetObject, base_name, place_in};
 
-use super::session::Session;
-use super::session::{Found, file_target, strerror};
+use super::session::{Session, file_target, strerror};
 use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -153,7 +152,7 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
         return from.rename(source.path(), to.path()).map_err(|e| told(source, &e));
     }
     session.look_again(source.pool())?;
-    let Found::File(node) = session.find(source)? else {
+    let TargetObject::File(node) = session.find(source)? else {
         return Err(failed(format!("{source}: not a file")));
     };
     if to.path().ends_with(b"/") && node.kind() != Kind::Directory {
@@ -162,7 +161,7 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     if let Some(why) = in_the_way(&node, into, to) {
         return Err(failed(format!("{to}: {why}")));
     }
-    let (dir, name) = super::cp_in::place(into, to, None)?;
+    let (dir, name) = place_in(into, to.path(), None).map_err(|e| super::cp_in::directory(to, e))?;
     let mut narrator = Narrator::new(0, true);
     let Caller { uid, gid, .. } = writable::caller();
     let mut copy_in = CopyIn::new(into.zfs(), dir, &mut narrator).owned_by(uid, gid);

@@ -4,12 +4,11 @@ use std::io::{self, BufWriter, Write};
 
 use zpl::{DirEntry, Kind, Node};
 use zuse::entry::{self, Options};
-use zuse::{Go, Step, Target, base_name, sort, walk};
+use zuse::{Go, Step, Target, TargetObject, base_name, sort, walk};
 
 use super::flags::{JSON, SHA256};
 use super::format;
-use super::session::Session;
-use super::session::{Found, targets};
+use super::session::{Session, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};
 use crate::out::Out;
@@ -39,10 +38,14 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let many = targets.len() > 1;
     for target in &targets {
         match session.find(target) {
-            Ok(Found::File(node)) if ls.json => ls.json(target, *node)?,
-            Ok(Found::File(node)) => ls.human(target, *node, many)?,
-            Ok(Found::Volume(volume)) => writeln!(ls.out, "{}\tvolume of {} bytes", target.dataset, volume.size())?,
-            Ok(Found::Control(control)) => control.names().iter().try_for_each(|name| writeln!(ls.out, "{name}"))?,
+            Ok(TargetObject::File(node)) if ls.json => ls.json(target, *node)?,
+            Ok(TargetObject::File(node)) => ls.human(target, *node, many)?,
+            Ok(TargetObject::Volume(volume)) => {
+                writeln!(ls.out, "{}\tvolume of {} bytes", target.dataset, volume.size())?
+            }
+            Ok(TargetObject::Control(control)) => {
+                control.names().iter().try_for_each(|name| writeln!(ls.out, "{name}"))?
+            }
             Err(Failure::Failed(message)) => ls.trouble(&message),
             Err(other) => return Err(other),
         }

@@ -1,16 +1,16 @@
 //! Opens the pool, dataset and file that the options and a target name.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Errno, Txg};
 use control::Caller;
 use pool::{Dataset, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
 use site::{devices, records, with_log};
+use zpl::Follow;
 use zpl::live::{Volume, Zfs};
-use zpl::{Control, Follow, Node, Resolver};
-use zuse::{Files, Target};
+use zuse::{Files, Target, TargetObject};
 
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
@@ -34,16 +34,6 @@ pub(crate) struct Session {
     /// Pools whose logs are replayed in memory: they live as long as they are read.
     in_memory: Vec<Arc<Spa>>,
     file_systems: Vec<(String, Files)>,
-}
-
-/// The object that a target names.
-pub(crate) enum Found {
-    /// A file or directory.
-    File(Box<Node>),
-    /// A volume.
-    Volume(zpl::Zvol),
-    /// A directory below `.zfs` that is not an object on disk.
-    Control(Control),
 }
 
 impl Session {
@@ -344,26 +334,22 @@ impl Session {
     }
 
     /// The object that a target names; a symbolic link is itself the object.
-    pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
+    pub(crate) fn find(&mut self, target: &Target) -> Result<TargetObject, Failure> {
         self.find_as(target, Follow::Parents)
     }
 
     /// The object that a target names, following a symbolic link as `follow` says.
-    pub(crate) fn find_as(&mut self, target: &Target, follow: Follow) -> Result<Found, Failure> {
+    pub(crate) fn find_as(&mut self, target: &Target, follow: Follow) -> Result<TargetObject, Failure> {
         let dataset = self.dataset(target)?;
         self.check_key(target, &dataset)?;
-        let cannot = |e: zpl::Error| failed(format!("{target}: {}", strerror(&e)));
-        if dataset.head_kind().map_err(|e| failed(format!("{target}: {e}")))? == Kind::Volume {
-            if !target.path().is_empty() {
-                return Err(failed(format!("{target}: '{}' is a volume, and has no files", target.dataset)));
+        TargetObject::open(&dataset, target.path(), follow).map_err(|e| match e {
+            zuse::Error::Files(e) => failed(format!("{target}: {}", strerror(&e))),
+            // the pool may have been named by its guid
+            zuse::Error::NoFiles { .. } => {
+                failed(format!("{target}: '{}' is a volume, and has no files", target.dataset))
             }
-            return Ok(Found::Volume(zpl::Zvol::open(&dataset).map_err(cannot)?));
-        }
-        let resolver = Resolver::new(Arc::clone(dataset.pool()));
-        match resolver.resolve(dataset.name(), target.path(), follow).map_err(cannot)? {
-            zpl::Resolved::Node(node) => Ok(Found::File(node)),
-            zpl::Resolved::Control(control) => Ok(Found::Control(control)),
-        }
+            e => failed(format!("{target}: {e}")),
+        })
     }
 }
 
@@ -402,9 +388,4 @@ pub(super) fn file_target(operand: &std::ffi::OsStr) -> Result<Target, Failure> 
         Some(_) => Ok(target),
         None => Err(usage(format!("'{target}' names no file: expected POOL[/FS]:/PATH"))),
     }
-}
-
-/// Returns whether a host path is a directory.
-pub(super) fn is_dir(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| m.is_dir())
 }

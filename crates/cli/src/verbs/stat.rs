@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 
 use zpl::{Kind, Node};
-use zuse::Target;
+use zuse::{Target, TargetObject};
 
 use super::format;
-use super::session::Session;
-use super::session::{Found, targets};
+use super::session::{Session, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};
 
@@ -17,11 +16,11 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut status = 0;
     for target in targets(parsed)? {
         match session.find(&target) {
-            Ok(Found::File(node)) => stat(&mut out, &target, &node)?,
-            Ok(Found::Volume(volume)) => {
+            Ok(TargetObject::File(node)) => stat(&mut out, &target, &node)?,
+            Ok(TargetObject::Volume(volume)) => {
                 writeln!(out, "  Volume: {target}\n    Size: {}\tBlock: {}", volume.size(), volume.block_size())?;
             }
-            Ok(Found::Control(_)) => writeln!(out, "    File: {target}\tcontrol directory")?,
+            Ok(TargetObject::Control(_)) => writeln!(out, "    File: {target}\tcontrol directory")?,
             Err(Failure::Failed(message)) => {
                 eprintln!("zuse stat: {message}");
                 status = 1;

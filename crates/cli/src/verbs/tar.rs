@@ -4,10 +4,9 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
 use control::Caller;
-use zuse::{Archiver, CopyIn, base_name};
+use zuse::{Archiver, CopyIn, TargetObject, base_name};
 
-use super::session::Session;
-use super::session::{Found, file_target, targets};
+use super::session::{Session, file_target, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::progress::Narrator;
@@ -32,15 +31,15 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut total = 0;
     for target in &targets {
         match session.find(target) {
-            Ok(Found::File(node)) => {
+            Ok(TargetObject::File(node)) => {
                 total += session.dataset(target)?.phys().uncompressed_bytes;
                 found.push((target, *node));
             }
-            Ok(Found::Volume(_)) => {
+            Ok(TargetObject::Volume(_)) => {
                 eprintln!("zuse tar: {target} is a volume; 'zuse cp' copies it");
                 status = 1;
             }
-            Ok(Found::Control(_)) => {
+            Ok(TargetObject::Control(_)) => {
                 eprintln!("zuse tar: {target}: name a snapshot (FS@SNAP), not the control directory");
                 status = 1;
             }

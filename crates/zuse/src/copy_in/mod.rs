@@ -29,6 +29,7 @@ use zpl::{Kind, PosixAcl, Time};
 use crate::Error;
 use crate::dest::{Meta, check_name};
 use crate::item::{Item, LinkId, stored_device};
+use crate::operands::Origins;
 use crate::report::Report;
 use replace::Replacement;
 
@@ -94,7 +95,8 @@ pub struct CopyIn<'a> {
     dirs: Paths,
     /// The attributes that directories get when they are complete.
     unfinished: BTreeMap<u64, Unfinished>,
-    /// The number of the source: files of different origins are never hard links of each other.
+    /// The sources of files, and the number of the present one: files of different origins are never hard links of each other.
+    origins: Origins,
     origin: u32,
     /// The objects of files with several names.
     links: HashMap<(u32, LinkId), u64>,
@@ -180,6 +182,7 @@ impl<'a> CopyIn<'a> {
             report,
             dirs: Paths::default(),
             unfinished: BTreeMap::new(),
+            origins: Origins::default(),
             origin: 0,
             links: HashMap::new(),
             linked: HashMap::new(),
@@ -212,13 +215,13 @@ impl<'a> CopyIn<'a> {
         Ok(())
     }
 
-    /// From now on files come from `origin`, a number for each file system and one for the host: only files of one origin are names of each other.
+    /// From now on files come from this dataset, or from the host (`None`): only files of one origin are names of each other.
     ///
     /// # Errors
     /// As [`CopyIn::put`].
-    pub fn come_from(&mut self, origin: u32) -> Result<(), Error> {
+    pub fn come_from(&mut self, dataset: Option<&str>) -> Result<(), Error> {
         self.flush()?;
-        self.origin = origin;
+        self.origin = self.origins.number(dataset);
         Ok(())
     }
 

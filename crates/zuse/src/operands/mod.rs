@@ -1,20 +1,32 @@
-//! The operands of a copy: the names that copies get, and which of them can share hard links.
+//! The operands of a copy: the names that copies get, what is refused, and which of them can share hard links.
+
+mod into;
+mod out;
+
+pub use into::{InDest, InError, InOperand, place_in};
+pub use out::{OutError, OutOperand};
 
 use crate::Target;
 
-/// The origins of operands, by number: files of one origin may be hard links to each other.
-#[derive(Debug, Default)]
-pub struct Origins(Vec<Option<String>>);
+/// The file systems that the files of a copy come from, by number: files of one may be hard links to each other.
+#[derive(Debug)]
+pub(crate) struct Origins(Vec<Option<String>>);
+
+impl Default for Origins {
+    fn default() -> Origins {
+        Origins(vec![None])
+    }
+}
 
 impl Origins {
-    /// The number of a dataset, or of the host, which is `None`.
-    pub fn number(&mut self, origin: Option<&str>) -> u32 {
+    /// The number of a dataset, or of the host, which is `None` and 0.
+    pub(crate) fn number(&mut self, origin: Option<&str>) -> u32 {
         let known = self.0.iter().position(|known| known.as_deref() == origin);
-        let place = known.unwrap_or_else(|| {
+        let number = known.unwrap_or_else(|| {
             self.0.push(origin.map(str::to_owned));
             self.0.len() - 1
         });
-        u32::try_from(place).unwrap_or(u32::MAX)
+        u32::try_from(number).unwrap_or(u32::MAX)
     }
 }
 
@@ -31,8 +43,7 @@ pub fn base_name(target: &Target) -> Vec<u8> {
 
 /// The name that a copy of `source` gets in a directory that exists; `None`: the copy is the directory itself, as for the root of a dataset
 /// (`pool/fs:/`) or a name that leads up, as `cp -a root/. dest` would.
-#[must_use]
-pub fn name_in_directory(source: &Target) -> Option<Vec<u8>> {
+fn name_in_directory(source: &Target) -> Option<Vec<u8>> {
     let name = base_name(source);
     let is_root = source.path.as_ref().is_some_and(Vec::is_empty) || name == b"..";
     (!is_root).then_some(name)
@@ -62,6 +73,6 @@ mod tests {
     fn operands_of_one_dataset_have_one_number() {
         let mut origins = Origins::default();
         let numbers = [Some("a"), None, Some("b"), Some("a"), None].map(|origin| origins.number(origin));
-        assert_eq!(numbers, [0, 1, 2, 0, 1]);
+        assert_eq!(numbers, [1, 0, 2, 1, 0]);
     }
 }
