@@ -10,8 +10,8 @@ use dmu::{Object, Zap};
 use ondisk::ObjectType;
 use pool::Pool;
 
-use super::objset::Subject;
 use super::select::Types;
+use super::subject::Subject;
 use super::{Cx, object, open_dataset};
 use crate::error::{Failure, Outcome, cause, failed};
 use crate::zdb::options::{Options, number};

@@ -7,7 +7,7 @@ use zuse::zil::ShowBlkPtr;
 
 use super::super::text::ctime;
 use super::Cx;
-use super::viewers::Bonus;
+use super::bonus::Bonus;
 
 /// Prints a directory.
 pub(super) fn directory(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {

@@ -10,7 +10,7 @@ use vdev::{VdevConfig, VdevState, VdevType};
 use zuse::space::{MapGeometry, RangeTree, load_metaslab};
 
 use super::super::spacemaps::{Geometry, Map};
-use super::{Cx, viewers::stored_bytes};
+use super::Cx;
 use crate::error::Failure;
 
 /// Ranges of txgs, ascending.
@@ -57,7 +57,7 @@ pub(super) fn show(cx: &mut Cx<'_>) -> Result<(), Failure> {
 fn log_of(cx: &mut Cx<'_>, leaf: &VdevConfig) -> Option<Txgs> {
     let object = cx.told(cx.pool.mos().object(leaf.dtl.0))?;
     let header = cx.told(SpaceMapHeader::decode(object.bonus(), object.endian()))?;
-    let count = header.length.min(stored_bytes(&object)).div_ceil(object.block_size().max(1));
+    let count = header.length.min(object.most_bytes()).div_ceil(object.block_size().max(1));
     let mut blocks: Vec<(_, Endian)> = Vec::new();
     for blkid in 0..count {
         blocks.push(cx.told(object.block_with_endian(blkid))??);

@@ -9,9 +9,10 @@ use nvlist::NvList;
 use pool::{Dataset, Pool};
 use zuse::zil::{Step, walk};
 
-use super::objset::{Heading, Subject, each_selected};
+use super::objset::{Heading, each_selected};
 use super::select::Selection;
-use super::viewers::type_name;
+use super::subject::Subject;
+use super::type_name::type_name;
 use super::{Cx, cannot_open, find_dataset, for_each_dataset, selections};
 use crate::error::Failure;
 use crate::zdb::options::Options;

@@ -11,7 +11,7 @@ use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 use pool::{Bookmark, Dataset};
 use zuse::zil::ShowBlkPtr;
 
-use super::viewers::{Bonus, stored_bytes};
+use super::bonus::Bonus;
 use super::{Cx, tree, zap};
 use crate::error::Failure;
 
@@ -49,7 +49,7 @@ impl List {
             return Vec::new();
         }
         let Some(object) = cx.told(cx.pool.mos().object(self.phys.subobjs)) else { return Vec::new() };
-        let count = self.phys.num_subobjs.min(stored_bytes(&object) / 8).min(SUBOBJS_MAX);
+        let count = self.phys.num_subobjs.min(object.most_bytes() / 8).min(SUBOBJS_MAX);
         cx.told(object.read_u64s(0, count as usize)).unwrap_or_default()
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn header(cx: &mut Cx<'_>, object: &Object, bonus: &Bonus) -> io::Res
     if cx.level < 5 {
         return Ok(());
     }
-    let pointers = stored_bytes(object) / BLKPTR_SIZE as u64;
+    let pointers = object.most_bytes() / BLKPTR_SIZE as u64;
     for blkid in 0..blocks(object, phys.num_blkptrs.min(pointers)) {
         let Some(block) = pointers_of(cx, object, blkid, phys.num_blkptrs) else {
             return writeln!(cx.out, "got error 5 from dmu_read");
@@ -107,7 +107,7 @@ fn pointers_of(cx: &mut Cx<'_>, object: &Object, blkid: u64, count: u64) -> Opti
 
 /// Prints the object numbers of sublists, up to the last that is not 0.
 pub(super) fn subobjs(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
-    let count = (stored_bytes(object) / 8).min(SUBOBJS_MAX) as usize;
+    let count = (object.most_bytes() / 8).min(SUBOBJS_MAX) as usize;
     let Some(words) = cx.told(object.read_u64s(0, count)) else {
         return writeln!(cx.out, "got error 5 from dmu_read");
     };

@@ -11,6 +11,7 @@
 //!
 //! Whatever cannot be read is reported on standard error and left out; the rest is shown all the same.
 
+mod bonus;
 pub(super) mod by_path;
 mod dsl;
 mod dtl;
@@ -21,7 +22,9 @@ mod object;
 mod objset;
 mod paths;
 mod select;
+mod subject;
 mod tree;
+mod type_name;
 mod unlock;
 mod viewers;
 mod zap;
@@ -40,8 +43,8 @@ use super::text;
 use crate::error::{Failure, Outcome, cause, failed};
 
 use features::Counts;
-use objset::Subject;
 use select::Selection;
+use subject::Subject;
 use unlock::Unlocked;
 
 /// The context of printing: output, options, pool, level.

@@ -8,10 +8,10 @@ use dmu::Object;
 use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
 
 use super::super::text::quotient;
-use super::objset::Subject;
 use super::select::Types;
-use super::viewers::{self, type_name};
-use super::{Cx, tree};
+use super::subject::Subject;
+use super::type_name::type_name;
+use super::{Cx, tree, viewers};
 
 /// Dnodes per block, for computing how full a set is.
 const DNODES_PER_BLOCK: f64 = 32.0;

@@ -2,7 +2,7 @@
 
 use ondisk::ObjectType;
 
-use super::viewers::type_name;
+use super::type_name::type_name;
 
 /// A range of objects, optionally of some types only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,57 +2,17 @@
 
 use std::io;
 
-use base::{Endian, bytes};
+use base::bytes;
 use dmu::Object;
 use nvlist::NvList;
-use ondisk::{BLKPTR_SIZE, ByteswapClass, ObjectType};
+use ondisk::ObjectType;
 
-use super::objset::Subject;
+use super::bonus::Bonus;
+use super::subject::Subject;
 use super::{Cx, dsl, lists, zap, znode};
 
 /// Limit on the bytes of an array that are shown.
 const ARRAY_MAX: u64 = 1 << 20;
-
-/// The name of a type in the table: self-describing types are named by their byte order alone.
-pub(super) fn type_name(kind: ObjectType) -> String {
-    if !kind.is_self_describing() {
-        return kind.name();
-    }
-    let class = match kind.byteswap_class() {
-        Some(ByteswapClass::Uint8) => "uint8",
-        Some(ByteswapClass::Uint16) => "uint16",
-        Some(ByteswapClass::Uint32) => "uint32",
-        Some(ByteswapClass::Uint64) => "uint64",
-        Some(ByteswapClass::Zap) => "zap",
-        Some(ByteswapClass::Dnode) => "dnode",
-        Some(ByteswapClass::Objset) => "objset",
-        Some(ByteswapClass::Znode) => "znode",
-        Some(ByteswapClass::OldAcl) => "oldacl",
-        Some(ByteswapClass::Acl) => "acl",
-        None => "UNKNOWN",
-    };
-    class.to_owned()
-}
-
-/// A bonus buffer with all the space that its dnode has for one.
-pub(super) struct Bonus {
-    pub(super) bytes: Vec<u8>,
-    pub(super) endian: Endian,
-}
-
-impl Bonus {
-    pub(super) fn of(object: &Object) -> Bonus {
-        let dn = object.phys();
-        let room = dn.size().saturating_sub(64 + dn.blkptr.len() * BLKPTR_SIZE);
-        let mut bytes = object.bonus().to_vec();
-        bytes.resize(room.max(bytes.len()), 0);
-        Bonus { bytes, endian: object.endian() }
-    }
-
-    fn word(&self, n: usize) -> u64 {
-        bytes::u64(&self.bytes, n * 8, self.endian).unwrap_or(0)
-    }
-}
 
 /// The viewers, each for the types that are shown alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,16 +101,11 @@ fn by_object(cx: &mut Cx<'_>, object: &Object, viewer: Viewer) -> io::Result<()>
     }
 }
 
-/// Bytes of an object according to its dnode.
-pub(super) fn stored_bytes(object: &Object) -> u64 {
-    object.most_bytes()
-}
-
 fn words(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     if cx.level < 6 {
         return Ok(());
     }
-    let size = stored_bytes(object);
+    let size = object.most_bytes();
     let shown = size.min(ARRAY_MAX);
     match object.read_u64s(0, (shown / 8) as usize) {
         Ok(words) => words_of(cx, &words, shown != size),
@@ -179,7 +134,7 @@ fn words_of(cx: &mut Cx<'_>, words: &[u64], cut: bool) -> io::Result<()> {
 
 /// Prints the packed list of `size` bytes that an object holds.
 fn packed_list(cx: &mut Cx<'_>, object: &Object, size: u64) -> io::Result<()> {
-    let limit = stored_bytes(object).min(base::tunable::ZFS_MAX_NVLIST_BYTES.get());
+    let limit = object.most_bytes().min(base::tunable::ZFS_MAX_NVLIST_BYTES.get());
     let bytes = match usize::try_from(size).ok().filter(|_| size <= limit) {
         Some(size) => object.read_vec(0, size),
         None => {

@@ -9,7 +9,7 @@ use zpl::{FileFlags, FileSystem, Fuid, FuidTable};
 
 use super::super::text::ctime;
 use super::Cx;
-use super::objset::Subject;
+use super::subject::Subject;
 
 /// The attributes that must exist for anything to be shown.
 const NEEDED: [Attr; 12] = [
