@@ -257,6 +257,13 @@ impl VdevConfig {
         })
     }
 
+    /// The object of its properties; 0 if it has none.
+    #[must_use]
+    pub fn props_zap(&self) -> u64 {
+        let root = self.raw.get_u64(key::VDEV_ROOT_ZAP).unwrap_or(0);
+        [root, self.top_zap.0, self.leaf_zap.0].into_iter().find(|id| *id != 0).unwrap_or(0)
+    }
+
     /// The leaves below (or this one).
     pub fn leaves(&self) -> impl Iterator<Item = &VdevConfig> {
         self.walk().filter(|v| v.kind.is_leaf())

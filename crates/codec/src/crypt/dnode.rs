@@ -6,17 +6,15 @@
 
 use base::{Endian, bytes};
 
-use super::auth::BpAuth;
 use super::is_encrypted_type;
 use super::parts::Parts;
+use super::pointer::{BLKPTR, BpAuth};
 use crate::Error;
 
 /// Length of a dnode slot.
 pub(super) const SLOT: usize = 512;
 /// Length of a dnode's core; the block pointers follow.
 pub(super) const CORE: usize = 64;
-/// Length of a block pointer.
-pub(super) const BLKPTR: usize = 128;
 /// The only flag that is authenticated: the dnode has a spill pointer. OpenZFS: `DNODE_CRYPT_PORTABLE_FLAGS_MASK`.
 pub(super) const FLAG_SPILL: u8 = 4;
 

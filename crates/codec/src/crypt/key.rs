@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use base::{Endian, bytes};
 use hkdf::Hkdf;
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{KeyInit, Mac};
 use parking_lot::RwLock;
 use sha2::Sha512;
 use zeroize::Zeroizing;
 
 use super::aead::Aead;
+use super::auth::HmacSha512;
 use super::parts::Parts;
 use super::{Suite, auth, dnode, same_mac, zil};
 use crate::Error;
-
-pub(super) type HmacSha512 = Hmac<Sha512>;
 
 /// Number of block keys cached. Each import of a pool starts a new salt, so an old dataset has many, but a reader needs few at a time.
 const SALTS: usize = 64;

@@ -27,6 +27,7 @@ mod auth;
 mod dnode;
 mod key;
 mod parts;
+mod pointer;
 #[cfg(test)]
 mod tests;
 mod wrap;

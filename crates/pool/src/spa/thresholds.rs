@@ -9,7 +9,6 @@ use vdev::{Threshold, Thresholds, VdevConfig};
 
 use crate::spa::Spa;
 use crate::spa::mos::Mos;
-use crate::spa::vdev_prop::zap_of;
 
 /// The properties, in the order of [`Values`].
 const NAMES: [&str; 4] = ["io_n", "io_t", "checksum_n", "checksum_t"];
@@ -54,7 +53,7 @@ impl Spa {
 /// The values of the leaves of a vdev: each property from the first that has it, from the leaf upwards (OpenZFS: `vdev_prop_get_inherited`).
 fn read(mos: &Mos, vdev: &VdevConfig, above: Values, out: &mut Vec<(Guid, Values)>) {
     let mut values = above;
-    if let Ok(Some(zap)) = mos.zap_if(zap_of(vdev)) {
+    if let Ok(Some(zap)) = mos.zap_if(vdev.props_zap()) {
         for (value, name) in values.iter_mut().zip(NAMES) {
             *value = zap.lookup_u64(name).ok().flatten().filter(|own| *own != UNSET).or(*value);
         }

@@ -156,7 +156,7 @@ impl Pool {
     pub fn vdev_props(&self, vdev: Guid) -> Result<VdevProps<'_>, Error> {
         let found = self.find_vdev(vdev)?;
         let mut stored = Vec::new();
-        if let Some(zap) = self.mos.zap_if(zap_of(&found.config))? {
+        if let Some(zap) = self.mos.zap_if(found.config.props_zap())? {
             for (name, value) in mos::named_entries(&zap)? {
                 let text = value.str().map(|text| Value::String(text.to_owned()));
                 stored.extend(text.or_else(|| value.u64().map(Value::Number)).map(|value| (name, value)));
@@ -264,7 +264,7 @@ impl Spa {
             view.check_vdev_prop(&found, name, value).map_err(Error::Vdevs)?;
             crate::spa::check_prop_room(name, value)?;
         }
-        let id = zap_of(&found.config);
+        let id = found.config.props_zap();
         self.sync_task(move |cx| {
             let zap = cx.mos.zap(id)?;
             for (name, value) in &props {
@@ -302,7 +302,7 @@ impl Pool {
         let (config, on) = (&found.config, value.number() == Some(1));
         let invalid = Err(VdevRefusal::BadValue);
         match (name, value) {
-            _ if zap_of(config) == 0 => invalid,
+            _ if config.props_zap() == 0 => invalid,
             ("path", _) if config.path.is_none() => Err(VdevRefusal::NotSettable),
             ("path", Value::String(path)) if !path.starts_with(DEVICES) => invalid,
             ("failfast", Value::Number(THIRD)) if found.is_root() => invalid,
@@ -323,12 +323,6 @@ impl Pool {
         let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
         !normal.into_iter().any(|top| top.guid() != config.guid && allocates(top.config()))
     }
-}
-
-/// The object of a vdev's properties; 0 if it has none.
-pub(crate) fn zap_of(config: &VdevConfig) -> u64 {
-    let root = config.raw.get_u64(key::VDEV_ROOT_ZAP).unwrap_or(0);
-    [root, config.top_zap.0, config.leaf_zap.0].into_iter().find(|id| *id != 0).unwrap_or(0)
 }
 
 fn set_nowhere(def: &'static PropDef) -> PropValue {

@@ -15,6 +15,7 @@
 //!
 //! OpenZFS: `vdev_raidz_io_done`, `vdev_raidz_combrec`. It tries sets of disks; here rows are also solved each on its own.
 
+mod patch;
 mod row;
 mod search;
 mod settle;
@@ -25,8 +26,9 @@ use crate::report::FaultKind;
 use crate::stripe::{Column, StripeMap};
 use crate::tree::{Striped, TopVdev};
 use crate::{Error, read};
+use patch::Patch;
 use row::{Cell, RowState};
-use search::{Budget, Patch};
+use search::Budget;
 
 /// Combinations of differing sides that are tried.
 const VARIANTS_MAX: usize = 256;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Repair;
-use super::search::Patch;
+use super::patch::Patch;
 use crate::node::{Copies, Rank};
 use crate::{Leaf, gf};
 

@@ -1,6 +1,7 @@
 //! The search for the columns that silently hold wrong bytes.
 
 use super::Repair;
+use super::patch::Patch;
 use super::row::Set;
 use crate::read::Check;
 use crate::stripe::physical;
@@ -13,29 +14,6 @@ const BUDGET_BYTES: u64 = 64 << 30;
 const BUDGET_GUESS_BYTES: u64 = 16 << 30;
 /// Rows that are solved each on its own, at most: the guesses multiply.
 const ROWS_MAX: usize = 6;
-
-/// Corrections that were applied: row, column, what was added.
-#[derive(Default)]
-pub(super) struct Patch(Vec<(usize, usize, Vec<u8>)>);
-
-impl Patch {
-    pub(super) fn new() -> Patch {
-        Patch::default()
-    }
-
-    pub(super) fn push(&mut self, row: usize, column: usize, error: Vec<u8>) {
-        self.0.push((row, column, error));
-    }
-
-    pub(super) fn corrections(&self) -> &[(usize, usize, Vec<u8>)] {
-        &self.0
-    }
-
-    /// Cuts off and gives the corrections from number `len` on.
-    fn split(&mut self, len: usize) -> Patch {
-        Patch(self.0.split_off(len.min(self.0.len())))
-    }
-}
 
 /// The rest of the effort for one block.
 pub(super) struct Budget {

@@ -1,8 +1,8 @@
 //! When the block is right: who was wrong.
 
 use super::Repair;
+use super::patch::Patch;
 use super::row::Cell;
-use super::search::Patch;
 use crate::node::Node;
 use crate::report::FaultKind;
 use crate::stripe::Column;
