@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::manager::Class;
+use crate::class::Class;
 use crate::metaslab::{Metaslab, SpaceDelta};
 
 /// Number of metaslabs that are examined before another vdev is tried (OpenZFS: `zfs_metaslab_find_max_tries`).

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod allocatable;
+mod class;
 mod encode;
 mod error;
 pub mod flush;
@@ -35,11 +36,12 @@ mod range_tree;
 mod sync;
 
 pub use allocatable::FreeSpace;
+pub use class::Class;
 pub use encode::{Encoder, add_to_histogram, optimal_length};
 pub use error::{AllocError, Error};
 pub use held::{Held, Recent};
 pub use load::{Change, MapGeometry, SpaceMapReader, load_free, load_metaslab, load_recent};
-pub use manager::{Class, Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
+pub use manager::{Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
 pub use metaslab::{DEFER_TXGS, MapInfo, Metaslab, MetaslabLoader, PassWork, SpaceDelta};
 pub use ondisk::spacemap::{Action, Entry, SpaceMapHeader};
 pub use range_tree::RangeTree;

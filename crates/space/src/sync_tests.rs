@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::log::{MetaslabChanges, Unflushed, UnflushedMetaslab, VdevChanges, decode_log};
-use crate::manager::{Class, Layout, SpaceRequest, TopSpace};
+use crate::{Class, Layout, SpaceRequest, TopSpace};
 use crate::{Held, MetaslabLoader, RangeTree, Recent, SpaceMapReader, load_metaslab, load_recent};
 
 const MS_SHIFT: u32 = 20;

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use ondisk::Dva;
+
 use super::*;
 use crate::log::MetaslabChanges;
 use crate::{Held, MapGeometry, MapInfo, RangeTree, Recent};
