@@ -2,6 +2,8 @@
 
 use std::sync::mpsc::{Receiver, channel};
 
+use dmu::{Tx, TxHold, TxObjects};
+
 use super::*;
 
 /// Longer than anything takes that does not wait.
