@@ -14,7 +14,7 @@ use base::{Endian, bytes, tunable};
 use nvlist::{Encoding, NvList};
 use pool::events::{self, EID, News};
 
-use crate::state::{self, Folder};
+use crate::state::{self, Folder, Lock, Patience};
 use crate::{Error, records};
 
 /// The file in the state folder.
@@ -91,7 +91,7 @@ pub fn since(seen: u64) -> Result<News, Error> {
     let log = match Folder::open().and_then(|folder| folder.file(EVENTS)) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Log::default(),
         opened => opened
-            .and_then(|file| state::lock_shared_soon(&file).map(|()| file))
+            .and_then(|file| state::lock(&file, Lock::Shared, Patience::Moment).map(|()| file))
             .and_then(|file| Log::read(&file))
             .map_err(|source| Error::Folder { path, source })?,
     };
@@ -122,7 +122,7 @@ fn path() -> Result<PathBuf, Error> {
 /// Changes the file; one process after the other.
 fn update<T>(change: impl FnOnce(&mut Log) -> T) -> std::io::Result<T> {
     let mut file = Folder::open()?.shared_file(EVENTS)?;
-    state::lock_soon(&file)?;
+    state::lock(&file, Lock::Exclusive, Patience::Moment)?;
     let mut log = Log::read(&file)?;
     let done = change(&mut log);
     let bytes = log.encode();

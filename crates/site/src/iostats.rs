@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
 use vdev::{FollowedLeaf, IoFigures, LostBlock, Overdue, PoolErrors, QueueDepths, VdevErrors};
 
-use crate::state::{self, Folder};
+use crate::state::{self, Folder, Lock, Patience};
 use crate::{Front, events, records};
 
 /// How often a command adds what it did.
@@ -289,7 +289,7 @@ pub fn record(pool: Guid) -> Record {
     let watched = watched();
     let text = Folder::open().and_then(|folder| folder.file(&name(pool))).ok().and_then(|file| {
         // whoever writes it is waited for
-        let _locked = state::lock_shared_soon(&file);
+        let _locked = state::lock(&file, Lock::Shared, Patience::Moment);
         read(&file)
     });
     let known = text.and_then(|text| decode(&text));
@@ -366,7 +366,7 @@ fn add(pool: Guid, new: News) -> Option<()> {
 /// Changes the record of a pool; one process after the other.
 fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
     let mut file = Folder::open().ok()?.shared_file(&name(pool)).ok()?;
-    state::lock_soon(&file).ok()?;
+    state::lock(&file, Lock::Exclusive, Patience::Moment).ok()?;
     let before = read(&file).and_then(|text| decode(&text));
     let since = || BEGUN.get().copied().unwrap_or_else(now);
     let mut record = before.unwrap_or_else(|| Record { since: since(), ..Record::default() });

@@ -39,6 +39,7 @@ pub mod iostats;
 pub mod keys;
 pub mod left;
 pub mod long_holds;
+mod patience;
 pub mod readers;
 pub mod records;
 mod site;

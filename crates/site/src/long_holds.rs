@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base::Guid;
 use pool::{Dataset, HeldElsewhere};
 
-use crate::state::{self, Folder, is_locked};
+use crate::state::{self, Folder, Lock, Patience, is_locked};
 use crate::{Front, records};
 
 /// Files that this process has made.
@@ -198,7 +198,7 @@ fn folder() -> io::Result<Folder> {
 fn lock(pool: Guid, front: &dyn Front) -> io::Result<File> {
     let (folder, name) = (folder()?, format!("{}.lock", pool.0));
     let file = folder.shared_file(&name)?;
-    state::lock_patiently(&file, &folder.path().join(name), front)?;
+    state::lock(&file, Lock::Exclusive, Patience::Work { path: &folder.path().join(name), front })?;
     Ok(file)
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::state::{self, Folder};
+use crate::state::{self, Folder, Lock, Patience};
 use crate::{Error, Front};
 
 /// An imported pool.
@@ -128,7 +128,9 @@ pub struct Names {
 pub fn lock_names(front: &dyn Front) -> Result<Names, Error> {
     let folder = make()?;
     let path = folder.path().join(NAMES);
-    let locked = folder.shared_file(NAMES).and_then(|lock| state::lock_patiently(&lock, &path, front).map(|()| lock));
+    let patience = Patience::Work { path: &path, front };
+    let locked =
+        folder.shared_file(NAMES).and_then(|file| state::lock(&file, Lock::Exclusive, patience).map(|()| file));
     Ok(Names { _lock: locked.map_err(|e| trouble(&path, e))? })
 }
 

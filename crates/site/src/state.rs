@@ -8,7 +8,7 @@
 //! * Files have mode 0600 and folders 0700: whoever could open one could lock it, and stop the commands that wait for it.
 //! * What a superuser makes for other commands is given to the owner of the state folder, through the descriptor that it was made with.
 //!
-//! Locks that others hold are waited for with a bound.
+//! Locks that others hold are waited for with a bound ([`Patience`]).
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use crate::{Front, records, writing};
+use crate::{Front, Silent, patience, records};
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -34,9 +34,8 @@ const OTHERS: u32 = 0o077;
 const FILE_MAX: u64 = 64 << 20;
 /// Limit on making or opening a file that other commands remove and make.
 const TRIES: u32 = 10;
-/// How long a command waits for another one that has a file of the state for a moment, and how often it looks.
-const LOCK_TRIES: u32 = 100;
-const LOCK_EVERY: Duration = Duration::from_millis(10);
+/// The time that a command waits for another one that has a file of the state for a moment.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// The state folder, or one in it, open.
 #[derive(Debug)]
@@ -295,38 +294,47 @@ pub(crate) fn is_locked(file: &File) -> bool {
     }
 }
 
-/// Waits for the lock of a file that others have for a moment. A process that was stopped while it has it does not stop others for long.
-pub(crate) fn lock_soon(file: &File) -> io::Result<()> {
-    soon(|| file.try_lock())
+/// A kind of lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lock {
+    /// For reading.
+    Shared,
+    /// For writing.
+    Exclusive,
 }
 
-/// As [`lock_soon`], for reading.
-pub(crate) fn lock_shared_soon(file: &File) -> io::Result<()> {
-    soon(|| file.try_lock_shared())
+/// How long the lock of a file is waited for.
+pub(crate) enum Patience<'a> {
+    /// A second: others have it for a moment. A process that was stopped while it has it does not stop others for long.
+    Moment,
+    /// As long as devices are waited for (`busy_wait`): others have it while they work. The front is told who has it.
+    Work {
+        /// The path of the file, for messages.
+        path: &'a Path,
+        /// The front.
+        front: &'a dyn Front,
+    },
 }
 
-fn soon(lock: impl Fn() -> Result<(), TryLockError>) -> io::Result<()> {
-    for _ in 0..LOCK_TRIES {
-        match lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
-            Err(TryLockError::Error(e)) => return Err(e),
-            Ok(()) => return Ok(()),
-        }
-    }
-    Err(io::ErrorKind::WouldBlock.into())
-}
-
-/// Waits for the lock of a file that others have while they work, as for devices (`busy_wait`); the front is told who has it.
-pub(crate) fn lock_patiently(file: &File, path: &Path, front: &dyn Front) -> io::Result<()> {
+/// Waits for the lock of a file, with a bound.
+pub(crate) fn lock(file: &File, lock: Lock, patience: Patience<'_>) -> io::Result<()> {
+    let (front, path, time) = match patience {
+        Patience::Moment => (&Silent as &dyn Front, Path::new(""), MOMENT),
+        Patience::Work { path, front } => (front, path, patience::busy_wait()),
+    };
     let shown = || path.display().to_string();
-    let lock = || match file.try_lock() {
+    let attempt = || match lock {
+        Lock::Shared => file.try_lock_shared(),
+        Lock::Exclusive => file.try_lock(),
+    };
+    let attempt = || match attempt() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             Err(vdev::Error::Busy { path: shown(), holder: vdev::device::lock_holder(file) })
         }
         Err(TryLockError::Error(source)) => Err(vdev::Error::Open { path: shown(), source }),
     };
-    writing::patiently(front, lock).map_err(|e| match e {
+    patience::patiently(front, time, attempt).map_err(|e| match e {
         vdev::Error::Busy { holder, .. } => io::Error::new(io::ErrorKind::ResourceBusy, format!("in use{holder}")),
         vdev::Error::Open { source, .. } => source,
         other => io::Error::other(other),

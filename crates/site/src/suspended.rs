@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::Guid;
-use base::tunable::BUSY_WAIT;
 use pool::{FailMode, SuspendWatch, SuspendedPool};
 use serde_json::{Value, json};
 use vdev::{Health, VdevAux, VdevState};
 
+use crate::patience::busy_wait;
 use crate::state::{self, Folder};
 use crate::{Front, iostats, records};
 
@@ -156,7 +156,7 @@ fn open(guid: Guid) -> Option<File> {
 /// # Errors
 /// The failure that suspended the pool again, or the reason why nobody can be asked.
 pub fn clear(guid: Guid, before: &Suspended, device: Option<Guid>) -> Result<(), String> {
-    let patience = Duration::from_secs(BUSY_WAIT.get());
+    let patience = busy_wait();
     let text = device.map_or_else(|| "all".to_owned(), |device| device.0.to_string());
     let name = asked(guid.0);
     let folder = Folder::open().map_err(|e| e.to_string())?;

@@ -7,22 +7,16 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use base::tunable::BUSY_WAIT;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
 use vdev::{Access, Device, device};
 use zpl::UsedByBonus;
 
 use crate::long_holds::OtherCommands;
+use crate::patience::{busy_wait, patiently};
 use crate::readers::OtherReaders;
 use crate::{Error, Front, Imported, devices, iostats, left, suspended};
-
-/// Interval at which a waiting command checks whether the other one is done with the pool.
-const LOOK: Duration = Duration::from_millis(20);
-/// Delay after which the front is told what is waited for.
-const SILENT: Duration = Duration::from_secs(1);
 
 /// A device with the path that it was opened by.
 type Opened = (PathBuf, Arc<dyn Device>);
@@ -73,7 +67,7 @@ fn record_lost(spa: &Arc<Spa>) {
 /// # Errors
 /// When a device cannot be opened, or is still in use after the time of `busy_wait`.
 pub fn lock(found: &Candidate, front: &Arc<dyn Front>) -> Result<Candidate, vdev::Error> {
-    let again = patiently(&**front, || found.lock())?;
+    let again = patiently(&**front, busy_wait(), || found.lock())?;
     iostats::watch(&again, front);
     Ok(again)
 }
@@ -87,26 +81,7 @@ pub fn lock_paths(paths: &[PathBuf], front: &dyn Front) -> Result<Vec<Opened>, v
     sorted.sort();
     let mut seen = HashSet::new();
     sorted.retain(|path| seen.insert(path.clone()));
-    patiently(front, || try_lock(&sorted))
-}
-
-/// Retries until no other writer has a device, or until it took too long; the front is told which writer is waited for.
-pub(crate) fn patiently<R>(front: &dyn Front, lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Error> {
-    let (begun, patience) = (Instant::now(), Duration::from_secs(BUSY_WAIT.get()));
-    let mut told = false;
-    loop {
-        match lock() {
-            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience => {
-                if !told && begun.elapsed() >= SILENT {
-                    tracing::info!(target: "zuse::site", device = path, %holder, "waiting for another writer");
-                    front.waiting(&path, &holder.to_string());
-                    told = true;
-                }
-                std::thread::sleep(LOOK);
-            }
-            done => return done,
-        }
-    }
+    patiently(front, busy_wait(), || try_lock(&sorted))
 }
 
 /// Returns whether another process has the pool open for a change.
