@@ -27,7 +27,7 @@
 //! * **Changes of the MOS are sync tasks.** Each `dsl` operation is one [sync task](Spa::sync_task): it checks everything first, and all of
 //!   it is in its txg or none of it. Data is dirtied by transactions ([`Spa::tx`]) and written by the sync of their txg.
 //! * **Names are looked up, never searched for.** For the way from an object number back to its name, the list of children or snapshots is
-//!   inverted once and cached (`dsl::names`).
+//!   inverted once and cached (`dsl::names`). What views decode of the MOS outlives them until its object changes (`spa::mos::known`).
 //! * **Properties are tables** ([`prop`]); stored and inherited values (`dsl::props::stored`) and computed ones (`dsl::props`) are separate steps.
 //! * **Space is counted as OpenZFS counts it**, byte for byte, because users compare the figures (`dsl::space`, `spa::metaslab`).
 //! * **Space between snapshots comes from deadlists**, whole lists at a time ([`Deadlist`]).
@@ -35,7 +35,7 @@
 //! # Invariants
 //! * A [`Pool`] writes nothing. Only a [`Spa`] does: metadata and data go out with the sync thread's txgs, intent log blocks at commit.
 //! * The MOS is not trusted: parents, chains and lists are checked to lead where they claim to lead, and to end.
-//! * The locks of a [`Pool`]'s name caches are held for a map lookup, never over I/O and never two at once. The lock order of a [`Spa`] is
+//! * The locks of a [`Pool`]'s caches are held for a map lookup, never over I/O and never two at once. The lock order of a [`Spa`] is
 //!   in `spa`.
 //!
 //! # A crash

@@ -33,6 +33,9 @@ pub trait BlockOwner {
     fn stranded(&self, _: &BlkPtr) {}
     /// A dnode of more than one slot was written: feature `large_dnode` is in use.
     fn large_dnode(&self) {}
+    /// An object was written: its dnode, its bonus buffer or its blocks are no longer those of the sync before. Called when the whole set is
+    /// written, for objects that were made or freed too.
+    fn changed(&self, _object: u64) {}
     /// The space of a block that counts against its object, in bytes: with raidz less than the allocated size (OpenZFS:
     /// `bp_get_dsize_sync`).
     fn dsize(&self, bp: &BlkPtr) -> u64 {

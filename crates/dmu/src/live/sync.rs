@@ -85,6 +85,7 @@ impl Objset {
                     cx.owner.large_dnode();
                 }
                 commit(live, cx, root, &frozen);
+                frozen.iter().for_each(|one| cx.owner.changed(one.dnode.id));
                 for (event, bp) in log.0 {
                     match event {
                         BlockEvent::Born => cx.owner.born(&bp),

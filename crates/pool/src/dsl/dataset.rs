@@ -3,12 +3,14 @@
 use std::sync::{Arc, OnceLock};
 
 use base::Guid;
-use dmu::{MatchMode, Object, Objset, Zap};
+use dmu::{MatchMode, Objset, Zap};
 use ondisk::ObjsetType;
 use ondisk::dsl::{DslDatasetPhys, dataset_keys};
 
+use crate::dsl::names::NameList;
 use crate::dsl::policy::primary_cache;
 use crate::spa::feature;
+use crate::spa::mos::known::OfObject;
 use crate::spa::mos::{self, Mos};
 use crate::spa::prop::stored::StoredProps;
 use crate::spa::prop::{FS, SNAP, TypeMask, VOL};
@@ -51,13 +53,27 @@ impl Kind {
     }
 }
 
+/// A dataset as its object in the MOS has it.
+struct DatasetRecord {
+    phys: DslDatasetPhys,
+    /// True if the object was extended to a ZAP.
+    extended: bool,
+}
+
+impl OfObject for DatasetRecord {}
+
+/// The type of a dataset's object set.
+struct RootType(ObjsetType);
+
+impl OfObject for RootType {}
+
 pub(in crate::dsl) struct DatasetInner {
     id: u64,
     name: String,
     dir: Dir,
-    phys: DslDatasetPhys,
-    /// The object as a ZAP, if it was extended.
-    extension: Option<Zap>,
+    record: Arc<DatasetRecord>,
+    /// The object as a ZAP, once it was asked for.
+    extension: OnceLock<Zap>,
     objset: OnceLock<Arc<Objset>>,
     /// Set when the object set has been told what is cached of it.
     told: OnceLock<()>,
@@ -80,8 +96,8 @@ pub struct Hold {
 }
 
 impl Dataset {
-    fn new(dir: &Dir, object: Object, phys: DslDatasetPhys, snapshot: Option<&str>) -> Result<Dataset, Error> {
-        let id = object.id();
+    fn new(dir: &Dir, id: u64, record: Arc<DatasetRecord>, snapshot: Option<&str>) -> Result<Dataset, Error> {
+        let phys = &record.phys;
         if phys.dir_obj != dir.id() {
             return Err(Error::corrupt(id, format!("dataset belongs to directory {}, not {}", phys.dir_obj, dir.id())));
         }
@@ -92,13 +108,12 @@ impl Dataset {
             ));
         }
         let name = snapshot.map_or_else(|| dir.name().to_string(), |snap| format!("{}@{snap}", dir.name()));
-        let extension = if object.phys().object_type.is_zap() { Some(Zap::open(object)?) } else { None };
         let inner = DatasetInner {
             id,
             name,
             dir: dir.clone(),
-            phys,
-            extension,
+            record,
+            extension: OnceLock::new(),
             objset: OnceLock::new(),
             told: OnceLock::new(),
             props: OnceLock::new(),
@@ -106,20 +121,20 @@ impl Dataset {
         Ok(Dataset { inner: Arc::new(inner) })
     }
 
-    fn load(pool: &Pool, id: u64) -> Result<(Object, DslDatasetPhys), Error> {
-        let object = pool.mos.object(id)?;
-        let phys = Mos::bonus(&object, DslDatasetPhys::decode)?;
-        Ok((object, phys))
+    fn load(pool: &Pool, id: u64) -> Result<Arc<DatasetRecord>, Error> {
+        pool.known.of(id, || {
+            let object = pool.mos.object(id)?;
+            let phys = Mos::bonus(&object, DslDatasetPhys::decode)?;
+            Ok(DatasetRecord { phys, extended: object.phys().object_type.is_zap() })
+        })
     }
 
     pub(in crate::dsl) fn open_head(dir: &Dir, id: u64) -> Result<Dataset, Error> {
-        let (object, phys) = Self::load(&dir.pool, id)?;
-        Self::new(dir, object, phys, None)
+        Self::new(dir, id, Self::load(&dir.pool, id)?, None)
     }
 
     pub(in crate::dsl) fn open_snapshot(dir: &Dir, id: u64, name: &str) -> Result<Dataset, Error> {
-        let (object, phys) = Self::load(&dir.pool, id)?;
-        Self::new(dir, object, phys, Some(name))
+        Self::new(dir, id, Self::load(&dir.pool, id)?, Some(name))
     }
 
     /// The pool.
@@ -137,7 +152,7 @@ impl Dataset {
     /// Its identity, kept by send and receive.
     #[must_use]
     pub fn guid(&self) -> Guid {
-        self.inner.phys.guid
+        self.phys().guid
     }
 
     /// Its full name: `pool/fs` or `pool/fs@snap`.
@@ -161,13 +176,13 @@ impl Dataset {
     /// Its stored form.
     #[must_use]
     pub fn phys(&self) -> &DslDatasetPhys {
-        &self.inner.phys
+        &self.inner.record.phys
     }
 
     /// Whether it is a snapshot.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
-        self.inner.phys.is_snapshot()
+        self.phys().is_snapshot()
     }
 
     /// Its object set. Opened once; the key of an encrypted dataset is not needed for that.
@@ -200,7 +215,8 @@ impl Dataset {
         if let Some(props) = self.inner.props.get() {
             return Ok(props);
         }
-        let loaded = Arc::new(StoredProps::load(&self.pool().mos, self.phys().props_obj)?);
+        let pool = self.pool();
+        let loaded = StoredProps::known(&pool.known, &pool.mos, self.phys().props_obj)?;
         Ok(self.inner.props.get_or_init(|| loaded))
     }
 
@@ -217,7 +233,8 @@ impl Dataset {
     /// # Errors
     /// When its root block cannot be read.
     pub fn head_kind(&self) -> Result<Kind, Error> {
-        Ok(match self.root()?.phys().os_type {
+        let root = self.pool().known.of(self.id(), || Ok(RootType(self.root()?.phys().os_type)))?;
+        Ok(match root.0 {
             ObjsetType::Zfs => Kind::Filesystem,
             ObjsetType::Zvol => Kind::Volume,
             _ => Kind::Other,
@@ -240,10 +257,9 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn snapshots(&self) -> Result<Vec<Dataset>, Error> {
-        let Some(zap) = self.pool().mos.zap_if(self.phys().snapnames_zapobj)? else { return Ok(Vec::new()) };
-        let entries = mos::named_entries(&zap)?;
-        let open = |(name, value): (String, dmu::ZapValue)| Self::open_snapshot(self.dir(), value.first(), &name);
-        let mut all = entries.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let list = NameList::snapshots(self.pool(), self.phys().snapnames_zapobj)?;
+        let open = |(name, id): &(String, u64)| Self::open_snapshot(self.dir(), *id, name);
+        let mut all = list.entries().iter().map(open).collect::<Result<Vec<_>, _>>()?;
         all.sort_by(|a, b| (a.phys().creation_txg, a.name()).cmp(&(b.phys().creation_txg, b.name())));
         Ok(all)
     }
@@ -253,8 +269,7 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn snapshot_names(&self) -> Result<Vec<(String, u64)>, Error> {
-        let Some(zap) = self.pool().mos.zap_if(self.phys().snapnames_zapobj)? else { return Ok(Vec::new()) };
-        Ok(mos::named_entries(&zap)?.into_iter().map(|(name, value)| (name, value.first())).collect())
+        Ok(NameList::snapshots(self.pool(), self.phys().snapnames_zapobj)?.entries().to_vec())
     }
 
     /// The snapshot `name` of a head.
@@ -263,13 +278,19 @@ impl Dataset {
     /// [`Error::NoSuchDataset`], or when the MOS cannot be read.
     pub fn snapshot(&self, name: &str) -> Result<Dataset, Error> {
         let missing = || Error::no_dataset(&format!("{}@{name}", self.name()));
-        let zap = self.pool().mos.zap_if(self.phys().snapnames_zapobj)?.ok_or_else(missing)?;
+        let (pool, list) = (self.pool(), self.phys().snapnames_zapobj);
         // snapshots of a file system that ignores case are found whatever the case
-        if self.phys().flags & DslDatasetPhys::FLAG_CI_DATASET != 0 && zap.normflags() != 0 {
+        if self.phys().flags & DslDatasetPhys::FLAG_CI_DATASET != 0
+            && let Some(zap) = pool.mos.zap_if(list)?.filter(|zap| zap.normflags() != 0)
+        {
             let found = zap.lookup_norm(name, MatchMode::Normalize)?.ok_or_else(missing)?;
             return Self::open_snapshot(self.dir(), found.value.first(), &mos::text(&zap, &found.name)?);
         }
-        let id = zap.lookup_u64(name)?.ok_or_else(missing)?;
+        let look_up = || match pool.mos.zap_if(list)? {
+            Some(zap) => Ok(zap.lookup_u64(name)?),
+            None => Ok(None),
+        };
+        let id = pool.known.number(list, name, look_up)?.ok_or_else(missing)?;
         Self::open_snapshot(self.dir(), id, name)
     }
 
@@ -352,9 +373,18 @@ impl Dataset {
     }
 
     /// The object as a ZAP, if it was extended (see [`dataset_keys`]).
-    #[must_use]
-    pub fn extension(&self) -> Option<&Zap> {
-        self.inner.extension.as_ref()
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn extension(&self) -> Result<Option<&Zap>, Error> {
+        if !self.inner.record.extended {
+            return Ok(None);
+        }
+        if let Some(zap) = self.inner.extension.get() {
+            return Ok(Some(zap));
+        }
+        let opened = self.pool().mos.zap(self.id())?;
+        Ok(Some(self.inner.extension.get_or_init(|| opened)))
     }
 
     /// A number with which the dataset was extended.
@@ -362,7 +392,7 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn field(&self, key: &str) -> Result<Option<u64>, Error> {
-        match self.extension() {
+        match self.extension()? {
             Some(zap) => Ok(zap.lookup_u64(key)?),
             None => Ok(None),
         }
@@ -374,7 +404,7 @@ impl Dataset {
     /// When the MOS cannot be read.
     pub fn feature_active(&self, name_or_guid: &str) -> Result<bool, Error> {
         let guid = feature::by_name(name_or_guid).map_or(name_or_guid, |f| f.guid);
-        match self.extension() {
+        match self.extension()? {
             Some(zap) => Ok(zap.lookup(guid)?.is_some()),
             None => Ok(false),
         }
@@ -385,7 +415,7 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn features(&self) -> Result<Vec<&'static str>, Error> {
-        let Some(zap) = self.extension() else { return Ok(Vec::new()) };
+        let Some(zap) = self.extension()? else { return Ok(Vec::new()) };
         let mut active = Vec::new();
         for f in feature::FEATURES.iter().filter(|f| f.is_per_dataset()) {
             if zap.lookup(f.guid)?.is_some() {
@@ -400,7 +430,7 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, Error> {
-        let Some(zap) = self.extension() else { return Ok(None) };
+        let Some(zap) = self.extension()? else { return Ok(None) };
         Ok(zap.lookup(dataset_keys::REDACTED_DATASETS)?.map(|v| v.u64s()))
     }
 
@@ -461,13 +491,13 @@ impl Pool {
     /// # Errors
     /// When there is none, or the MOS cannot be read.
     pub fn dataset_by_id(self: &Arc<Self>, id: u64) -> Result<Dataset, Error> {
-        let (object, phys) = Dataset::load(self, id)?;
-        let dir = self.dir_by_id(phys.dir_obj)?;
-        if !phys.is_snapshot() {
-            return Dataset::new(&dir, object, phys, None);
+        let record = Dataset::load(self, id)?;
+        let dir = self.dir_by_id(record.phys.dir_obj)?;
+        if !record.phys.is_snapshot() {
+            return Dataset::new(&dir, id, record, None);
         }
         let head = dir.head()?.ok_or_else(|| Error::corrupt(id, "snapshot of a directory without a head"))?;
-        let name = self.names.snapshot_name(&self.mos, head.phys().snapnames_zapobj, id)?;
-        Dataset::new(&dir, object, phys, Some(&name))
+        let name = self.snapshot_name(head.phys().snapnames_zapobj, id)?;
+        Dataset::new(&dir, id, record, Some(&name))
     }
 }

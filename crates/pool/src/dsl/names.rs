@@ -1,89 +1,119 @@
 //! From an object's number back to its name, without looking through the same list twice.
 //!
 //! A directory knows its parent's object, not its own name; a snapshot knows the one before and after, not its name. Names
-//! stand in the ZAPs of parents and heads. Going from number to name means looking through such a ZAP, so the first who does
-//! turns it around for all who come after: naming N clones costs one look through, not N.
+//! are in the ZAPs of parents and heads. Finding the name of a number means looking through such a ZAP, so the first lookup inverts
+//! the list for all that follow: naming N clones costs one look through, not N. Lists are carried over from one view of a pool to the next
+//! ([`Known`](crate::spa::mos::known::Known)); directories under their names are of one view.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
-use crate::Error;
 use crate::dsl::dir::DirInner;
-use crate::spa::mos::{self, Mos};
+use crate::spa::mos;
+use crate::spa::mos::known::{NAME_BYTES, OfObject};
+use crate::{Error, Pool};
 
-/// Names remembered in each of the maps; beyond, it starts anew.
+/// Directories that a view keeps; beyond, it starts anew.
 const LIMIT: usize = 1 << 20;
 
-/// A ZAP of names, turned around.
-type Inverse = Arc<HashMap<u64, String>>;
-
-struct Bounded<T> {
-    map: HashMap<u64, T>,
-    weight: usize,
+/// A ZAP of names.
+pub(in crate::dsl) struct NameList {
+    /// In the order of the ZAP.
+    entries: Vec<(String, u64)>,
+    /// The places of objects in `entries`, once a name was asked for.
+    places: OnceLock<HashMap<u64, usize>>,
 }
 
-impl<T> Default for Bounded<T> {
-    fn default() -> Self {
-        Bounded { map: HashMap::new(), weight: 0 }
+impl OfObject for NameList {
+    fn weight(&self) -> usize {
+        self.entries.iter().map(|(name, _)| 2 * NAME_BYTES + name.len()).sum::<usize>() + NAME_BYTES
     }
 }
 
-impl<T: Clone> Bounded<T> {
-    fn insert(&mut self, id: u64, value: T, weight: usize) {
-        if self.weight + weight > LIMIT {
-            self.map.clear();
-            self.weight = 0;
-        }
-        if self.map.insert(id, value).is_none() {
-            self.weight += weight;
-        }
+/// A ZAP of directories, sorted by name. (A type of its own: no list of snapshots is taken for one, which may name an object twice.)
+pub(in crate::dsl) struct ChildList(NameList);
+
+impl OfObject for ChildList {
+    fn weight(&self) -> usize {
+        self.0.weight()
     }
 }
 
-/// A cache of names. Locks are held for a look into a map, never over I/O.
+impl ChildList {
+    /// The directories that ZAP `list` names.
+    pub(in crate::dsl) fn load(pool: &Pool, list: u64) -> Result<Arc<ChildList>, Error> {
+        pool.known.of(list, || {
+            let mut entries = pool.mos.zap_if(list)?.map_or_else(|| Ok(Vec::new()), |zap| mos::child_dirs(&zap))?;
+            entries.sort_unstable();
+            Ok(ChildList(NameList::new(entries)))
+        })
+    }
+
+    /// All names with their objects.
+    pub(in crate::dsl) fn entries(&self) -> &[(String, u64)] {
+        &self.0.entries
+    }
+}
+
+impl NameList {
+    fn new(entries: Vec<(String, u64)>) -> NameList {
+        NameList { entries, places: OnceLock::new() }
+    }
+
+    /// The snapshots that ZAP `list` names, in its order.
+    pub(in crate::dsl) fn snapshots(pool: &Pool, list: u64) -> Result<Arc<NameList>, Error> {
+        pool.known.of(list, || {
+            let entries = pool.mos.zap_if(list)?.map_or_else(|| Ok(Vec::new()), |zap| mos::named_entries(&zap))?;
+            Ok(NameList::new(entries.into_iter().map(|(name, value)| (name, value.first())).collect()))
+        })
+    }
+
+    /// All names with their objects.
+    pub(in crate::dsl) fn entries(&self) -> &[(String, u64)] {
+        &self.entries
+    }
+
+    fn name_of(&self, id: u64) -> Option<&str> {
+        let index = || self.entries.iter().enumerate().map(|(n, (_, id))| (*id, n)).collect();
+        let place = self.places.get_or_init(index).get(&id)?;
+        self.entries.get(*place).map(|(name, _)| name.as_str())
+    }
+}
+
+/// The directories of a view, by object. The lock is held for a look into the map, never over I/O.
 #[derive(Default)]
 pub(crate) struct Names {
-    dirs: RwLock<Bounded<Arc<DirInner>>>,
-    children: RwLock<Bounded<Inverse>>,
-    snapshots: RwLock<Bounded<Inverse>>,
+    dirs: RwLock<HashMap<u64, Arc<DirInner>>>,
 }
 
 impl Names {
     pub(in crate::dsl) fn dir(&self, id: u64) -> Option<Arc<DirInner>> {
-        self.dirs.read().map.get(&id).cloned()
+        self.dirs.read().get(&id).cloned()
     }
 
     pub(in crate::dsl) fn keep_dir(&self, dir: &Arc<DirInner>) {
-        self.dirs.write().insert(dir.id, dir.clone(), 1);
-    }
-
-    /// The name of directory `id` in its parent.
-    pub(in crate::dsl) fn child_name(&self, mos: &Mos, parent: &DirInner, id: u64) -> Result<String, Error> {
-        let names = lookup(&self.children, mos, parent.phys.child_dir_zapobj)?;
-        names
-            .get(&id)
-            .cloned()
-            .ok_or_else(|| Error::corrupt(id, format!("directory is not among the children of '{}'", parent.name)))
-    }
-
-    /// The name of snapshot `id` among those that `snapnames` lists.
-    pub(in crate::dsl) fn snapshot_name(&self, mos: &Mos, snapnames: u64, id: u64) -> Result<String, Error> {
-        let names = lookup(&self.snapshots, mos, snapnames)?;
-        names.get(&id).cloned().ok_or_else(|| Error::corrupt(id, "snapshot is not in the list of its dataset"))
+        let mut dirs = self.dirs.write();
+        if dirs.len() >= LIMIT {
+            dirs.clear();
+        }
+        dirs.insert(dir.id, dir.clone());
     }
 }
 
-fn lookup(cache: &RwLock<Bounded<Inverse>>, mos: &Mos, zap: u64) -> Result<Inverse, Error> {
-    if let Some(found) = cache.read().map.get(&zap) {
-        return Ok(found.clone());
+impl Pool {
+    /// The name of directory `id` in its parent.
+    pub(in crate::dsl) fn child_name(&self, parent: &DirInner, id: u64) -> Result<String, Error> {
+        let names = &ChildList::load(self, parent.phys().child_dir_zapobj)?.0;
+        let missing = || Error::corrupt(id, format!("directory is not among the children of '{}'", parent.name));
+        names.name_of(id).map(str::to_owned).ok_or_else(missing)
     }
-    let entries = match mos.zap_if(zap)? {
-        Some(zap) => mos::named_entries(&zap)?,
-        None => Vec::new(),
-    };
-    let inverse: Inverse = Arc::new(entries.into_iter().map(|(name, value)| (value.first(), name)).collect());
-    cache.write().insert(zap, inverse.clone(), inverse.len() + 1);
-    Ok(inverse)
+
+    /// The name of snapshot `id` among those that `list` names.
+    pub(in crate::dsl) fn snapshot_name(&self, list: u64, id: u64) -> Result<String, Error> {
+        let names = NameList::snapshots(self, list)?;
+        let missing = || Error::corrupt(id, "snapshot is not in the list of its dataset");
+        names.name_of(id).map(str::to_owned).ok_or_else(missing)
+    }
 }

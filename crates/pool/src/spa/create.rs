@@ -22,6 +22,7 @@ use crate::spa::feature::write as features;
 use crate::spa::import::{ImportOptions, ViewBase};
 use crate::spa::metaslab::alloc::{ALL_VDEV_ZAPS, PoolSpace};
 use crate::spa::mos::edit;
+use crate::spa::mos::known::Carried;
 use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::props::write::check_pool_props;
 use crate::spa::{Hooks, Parts, Spa};
@@ -155,6 +156,7 @@ impl Spa {
             space,
             last: TXG_INITIAL,
             config: Config::new(nv, true),
+            carried: Carried::new(uberblock.txg),
             uberblock,
             view: None,
         })?;

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Endian, Env, Guid, Txg};
 use dmu::Objset;
-use nvlist::NvList;
 use ondisk::label::key;
 use parking_lot::Mutex;
 use vdev::VdevTree;
@@ -16,8 +15,10 @@ use crate::spa::datasets::Datasets;
 use crate::spa::feature::State;
 use crate::spa::metaslab::alloc::PoolSpace;
 use crate::spa::mos::Mos;
+use crate::spa::mos::known::Known;
 use crate::spa::multihost;
 use crate::spa::open::{self, AllocBias, LoadPolicy};
+use crate::spa::pool::StoredConfig;
 use crate::spa::{Hooks, Parts, Spa};
 use crate::{Error, LoadInfo, OpenOptions, Pool};
 
@@ -62,6 +63,8 @@ pub(crate) struct ViewBase {
     load_guid: u64,
     /// The classes of top-level vdevs, and the tree that they are of.
     biases: Mutex<Option<(Arc<VdevTree>, Vec<AllocBias>)>>,
+    /// The snapshot `$ORIGIN@$ORIGIN`, once it was found: it stays.
+    origin_snap: OnceLock<u64>,
 }
 
 impl ViewBase {
@@ -74,6 +77,7 @@ impl ViewBase {
             info: LoadInfo::default(),
             load_guid: env.random_u64(),
             biases: Mutex::new(None),
+            origin_snap: OnceLock::new(),
         }
     }
 
@@ -85,7 +89,16 @@ impl ViewBase {
             info: pool.load_info.clone(),
             load_guid: pool.load_guid,
             biases: Mutex::new(Some((pool.tree.clone(), pool.biases.clone()))),
+            origin_snap: pool.origin_snap_obj.map_or_else(OnceLock::new, OnceLock::from),
         }
+    }
+
+    fn origin_snap(&self, view: &Pool) -> Result<Option<u64>, Error> {
+        if let Some(id) = self.origin_snap.get() {
+            return Ok(Some(*id));
+        }
+        let found = open::origin_snap(view)?;
+        Ok(found.map(|id| *self.origin_snap.get_or_init(|| id)))
     }
 }
 
@@ -177,6 +190,7 @@ impl Spa {
             uberblock,
             view: Some(pool.clone()),
             view_base: ViewBase::of(pool),
+            carried: pool.known.carried().clone(),
         })?;
         for feature in pool.features() {
             if let Some(def) = feature.def {
@@ -220,9 +234,10 @@ impl Spa {
         let entered = self.views.enter(|| synced.insert(self.synced()).0.txg);
         let (uberblock, tree) = synced.unwrap_or_else(|| self.synced());
         let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
+        let known = Known::new(uberblock.txg, self.carried.clone());
         let config_object = mos.number("config")?.unwrap_or(0);
-        let config: NvList = mos.nvlist(config_object, "pool configuration")?;
-        let features = crate::spa::feature::load::load(&mos, uberblock.version)?;
+        let config = known.of(config_object, || Ok(StoredConfig(mos.nvlist(config_object, "pool configuration")?)))?;
+        let features = crate::spa::feature::load::load(&known, &mos, uberblock.version)?;
         let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
         let base = &self.view_base;
         let biases = self.biases(&mos, &tree);
@@ -242,12 +257,13 @@ impl Spa {
             load_info: base.info.clone(),
             load_guid: base.load_guid,
             names: Names::default(),
+            known,
             space_state: OnceLock::new(),
             adjusted: OnceLock::new(),
             spa: self.this.clone(),
             entered: OnceLock::from(entered),
         };
-        pool.origin_snap_obj = open::origin_snap(&pool)?;
+        pool.origin_snap_obj = base.origin_snap(&pool)?;
         Ok(Arc::new(pool))
     }
 }

@@ -5,9 +5,9 @@
 //! [`Spa::create`] and [`Spa::import`], and ends with [`Spa::export`], or with [`Spa::close`], which leaves the pool marked as in use.
 //!
 //! # The few ideas
-//! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it, with caches of its own. A view answers
-//!   everything that a pool opened read-only does, and as long as there is space nothing that it leads to is overwritten. Live object sets,
-//!   which include dirty data, come from [`Spa::objset`].
+//! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it. It carries over what earlier views read of
+//!   the MOS, as far as that did not change (`mos::known`). A view answers everything that a pool opened read-only does, and as long as there
+//!   is space nothing that it leads to is overwritten. Live object sets, which include dirty data, come from [`Spa::objset`].
 //! * **Changes of the MOS are made by one thread.** A [sync task](Spa::sync_task) runs between the sync of the datasets and that of the
 //!   MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing but the devices can fail any more.
 //! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in the MOS.
@@ -74,6 +74,7 @@ mod vdevs;
 mod watch;
 pub(crate) mod zthr;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -91,6 +92,7 @@ use crate::dsl::DslPool;
 use crate::spa::brt::LiveClones;
 use crate::spa::ddt::LiveTables;
 use crate::spa::mos::Mos;
+use crate::spa::mos::known::Carried;
 
 pub use background::Activity;
 pub use bpobj::{Bpobj, Space};
@@ -204,6 +206,10 @@ pub struct Spa {
     /// Growth of the MOS itself that is not yet booked.
     mos_delta: Mutex<bpobj::Delta>,
     view: RwLock<Option<Arc<Pool>>>,
+    /// What views know of the MOS; changed before `uberblock` is.
+    carried: Arc<Carried>,
+    /// The objects of the MOS that the txg being synced has written.
+    changed: Mutex<BTreeSet<u64>>,
     views: readers::Views,
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
@@ -232,12 +238,13 @@ pub(crate) struct Parts {
     pub(crate) uberblock: Uberblock,
     pub(crate) view: Option<Arc<Pool>>,
     pub(crate) view_base: import::ViewBase,
+    pub(crate) carried: Arc<Carried>,
 }
 
 impl Spa {
     /// Assembles the pool; none of its threads runs yet.
     pub(crate) fn assemble(parts: Parts) -> Result<Arc<Spa>, Error> {
-        let Parts { name, guid, hooks, zio, mos, space, last, config, uberblock, view, view_base } = parts;
+        let Parts { name, guid, hooks, zio, mos, space, last, config, uberblock, view, view_base, carried } = parts;
         let dedup = Arc::new(LiveTables::open(mos.clone())?);
         let clones = Arc::new(LiveClones::open(mos.clone())?);
         zio.set_dedup(dedup.clone());
@@ -269,6 +276,8 @@ impl Spa {
             vdev_change: Mutex::new(()),
             mos_delta: Default::default(),
             view: RwLock::new(view),
+            carried,
+            changed: Mutex::default(),
             views: Default::default(),
             view_base,
             pass: Default::default(),

@@ -15,6 +15,7 @@ use crate::spa::Spa;
 use crate::spa::feature::{FeatureState, State};
 use crate::spa::metaslab::SpaceState;
 use crate::spa::mos::Mos;
+use crate::spa::mos::known::{Known, OfObject};
 use crate::{Error, LoadErrors, OpenOptions};
 
 /// Findings while the pool was opened, beyond what its vdevs' status tells.
@@ -32,6 +33,11 @@ pub struct LoadInfo {
     pub errors: LoadErrors,
 }
 
+/// The configuration as an object of the MOS has it.
+pub(crate) struct StoredConfig(pub(crate) NvList);
+
+impl OfObject for StoredConfig {}
+
 /// A pool, open for reading (OpenZFS: `spa_t` and `dsl_pool_t`).
 ///
 /// Nothing in it changes but caches; threads share it. Locks are held for a look into a map, never over I/O, and none is taken
@@ -40,7 +46,7 @@ pub struct Pool {
     pub(crate) name: String,
     pub(crate) guid: Guid,
     pub(crate) uberblock: Uberblock,
-    pub(crate) config: NvList,
+    pub(crate) config: Arc<StoredConfig>,
     pub(crate) mos: Mos,
     pub(crate) zio: Arc<Zio>,
     /// The vdevs of its txg. Reads and writes of blocks take the current tree ([`Zio::tree`]).
@@ -53,6 +59,8 @@ pub struct Pool {
     pub(crate) load_info: LoadInfo,
     pub(crate) load_guid: u64,
     pub(crate) names: Names,
+    /// What was read of the MOS, which views share.
+    pub(crate) known: Known,
     pub(crate) space_state: OnceLock<Arc<SpaceState>>,
     pub(crate) adjusted: OnceLock<u64>,
     /// What keeps the blocks of a view of a pool that is written.
@@ -89,7 +97,7 @@ impl Pool {
     /// The configuration as the MOS has it.
     #[must_use]
     pub fn config(&self) -> &NvList {
-        &self.config
+        &self.config.0
     }
 
     /// The meta object set.
@@ -170,7 +178,7 @@ impl Pool {
     /// The host that used the pool last, by the MOS: id and name.
     #[must_use]
     pub fn host(&self) -> (Option<u64>, Option<&str>) {
-        (self.config.get_u64(key::HOSTID), self.config.get_str(key::HOSTNAME))
+        (self.config().get_u64(key::HOSTID), self.config().get_str(key::HOSTNAME))
     }
 
     /// The spare devices that the MOS lists: their configurations.

@@ -1,6 +1,7 @@
 //! The sync of a txg (OpenZFS: `spa_sync`, `dsl_pool_sync`).
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -9,6 +10,7 @@ use base::{Txg, tunable};
 use codec::Compress;
 use dmu::{BlockOwner, SyncCx, Tx, WritePolicy};
 use ondisk::{BlkPtr, Uberblock};
+use parking_lot::Mutex;
 
 use crate::Error;
 use crate::spa::bpobj::Delta;
@@ -37,6 +39,7 @@ impl Drop for End {
 struct MosBlocks<'a> {
     mos: &'a Mos,
     changes: RefCell<(Delta, Vec<BlkPtr>)>,
+    objects: &'a Mutex<BTreeSet<u64>>,
 }
 
 impl BlockOwner for MosBlocks<'_> {
@@ -50,6 +53,10 @@ impl BlockOwner for MosBlocks<'_> {
         if bp.birth() > Txg(0) && !bp.is_embedded() {
             changes.1.push(*bp);
         }
+    }
+
+    fn changed(&self, object: u64) {
+        self.objects.lock().insert(object);
     }
 
     fn dsize(&self, bp: &BlkPtr) -> u64 {
@@ -232,7 +239,7 @@ impl Spa {
         if !self.mos.is_dirty(tx.txg()) {
             return Ok(());
         }
-        let owner = MosBlocks { mos, changes: RefCell::default() };
+        let owner = MosBlocks { mos, changes: RefCell::default(), objects: &self.changed };
         let policy = self.plain_policy(mos, WritePolicy::mos())?;
         let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &owner, policy: &policy, used: None };
         self.mos.sync(&cx)?;
@@ -274,6 +281,7 @@ impl Spa {
         if let Some(note) = &self.hooks.synced {
             note(self.guid, uberblock.txg);
         }
+        self.carried.advance(tx.txg(), &std::mem::take(&mut self.changed.lock()));
         let mut synced = self.uberblock.lock();
         *self.synced_tree.lock() = Arc::clone(&self.tree());
         *synced = uberblock;

@@ -12,6 +12,7 @@ use codec::crypt::{DatasetKey, Suite, WrappedKey, WrappingKey};
 use dmu::Zap;
 
 use crate::spa::mos::Mos;
+use crate::spa::mos::known::OfObject;
 use crate::{Dataset, Dir, Error, Pool};
 
 /// How users give a key (property `keyformat`).
@@ -67,6 +68,8 @@ impl KeyFormat {
     }
 }
 
+impl OfObject for KeyInfo {}
+
 impl KeyInfo {
     pub(in crate::dsl) fn load(mos: &Mos, object: u64) -> Result<KeyInfo, Error> {
         let zap = mos.zap(object)?;
@@ -118,7 +121,9 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn crypto(&self) -> Result<Option<KeyInfo>, Error> {
-        self.crypto_key_obj()?.map(|object| KeyInfo::load(&self.pool.mos, object)).transpose()
+        let Some(object) = self.crypto_key_obj()? else { return Ok(None) };
+        let info = self.pool.known.of(object, || KeyInfo::load(&self.pool.mos, object))?;
+        Ok(Some((*info).clone()))
     }
 
     fn unwrap_and_register(&self, info: &KeyInfo, key: &WrappingKey) -> Result<usize, Error> {

@@ -8,29 +8,44 @@ use std::sync::{Arc, OnceLock};
 use dmu::Zap;
 use ondisk::dsl::{DslDirPhys, dir_keys};
 
-use crate::spa::mos::{self, Mos};
+use crate::dsl::names::ChildList;
+use crate::spa::mos::Mos;
+use crate::spa::mos::known::OfObject;
 use crate::spa::prop::stored::StoredProps;
 use crate::{Dataset, Error, Pool};
 
 /// Deepest nesting that is followed; OpenZFS allows 50.
 const DEPTH_MAX: usize = 128;
 
+/// A directory as its object in the MOS has it.
+struct DirRecord {
+    phys: DslDirPhys,
+    /// True if the object was extended to a ZAP.
+    extended: bool,
+}
+
+impl OfObject for DirRecord {}
+
+/// A directory of a view, under its name there.
 pub(in crate::dsl) struct DirInner {
     pub(in crate::dsl) id: u64,
     pub(in crate::dsl) name: String,
-    pub(in crate::dsl) phys: DslDirPhys,
-    /// The object as a ZAP, if it was extended.
-    extension: Option<Zap>,
+    record: Arc<DirRecord>,
+    /// The object as a ZAP, once it was asked for.
+    extension: OnceLock<Zap>,
     pub(in crate::dsl) parent: Option<Arc<DirInner>>,
     props: OnceLock<Arc<StoredProps>>,
 }
 
 impl DirInner {
-    fn load(mos: &Mos, id: u64, name: String, parent: Option<Arc<DirInner>>) -> Result<Arc<DirInner>, Error> {
-        let object = mos.object(id)?;
-        let phys = Mos::bonus(&object, DslDirPhys::decode)?;
-        let extension = if object.phys().object_type.is_zap() { Some(Zap::open(object)?) } else { None };
-        Ok(Arc::new(DirInner { id, name, phys, extension, parent, props: OnceLock::new() }))
+    fn load(pool: &Pool, id: u64, name: String, parent: Option<Arc<DirInner>>) -> Result<Arc<DirInner>, Error> {
+        let record = record(pool, id)?;
+        Ok(Arc::new(DirInner { id, name, record, extension: OnceLock::new(), parent, props: OnceLock::new() }))
+    }
+
+    /// Its stored form.
+    pub(in crate::dsl) fn phys(&self) -> &DslDirPhys {
+        &self.record.phys
     }
 
     /// This directory and its ancestors up to the root.
@@ -38,29 +53,50 @@ impl DirInner {
         std::iter::successors(Some(self), |dir| dir.parent.as_ref())
     }
 
-    pub(in crate::dsl) fn props(&self, mos: &Mos) -> Result<&Arc<StoredProps>, Error> {
+    pub(in crate::dsl) fn props(&self, pool: &Pool) -> Result<&Arc<StoredProps>, Error> {
         if let Some(props) = self.props.get() {
             return Ok(props);
         }
-        let loaded = Arc::new(StoredProps::load(mos, self.phys.props_zapobj)?);
+        let loaded = StoredProps::known(&pool.known, &pool.mos, self.phys().props_zapobj)?;
         Ok(self.props.get_or_init(|| loaded))
     }
 
+    /// The object as a ZAP, if it was extended.
+    fn extension(&self, mos: &Mos) -> Result<Option<&Zap>, Error> {
+        if !self.record.extended {
+            return Ok(None);
+        }
+        if let Some(zap) = self.extension.get() {
+            return Ok(Some(zap));
+        }
+        let opened = mos.zap(self.id)?;
+        Ok(Some(self.extension.get_or_init(|| opened)))
+    }
+
     /// A number of the extension.
-    pub(in crate::dsl) fn field(&self, key: &str) -> Result<Option<u64>, Error> {
-        match &self.extension {
+    pub(in crate::dsl) fn field(&self, mos: &Mos, key: &str) -> Result<Option<u64>, Error> {
+        match self.extension(mos)? {
             Some(zap) => Ok(zap.lookup_u64(key)?),
             None => Ok(None),
         }
     }
 
     /// The words of the extension's `key`.
-    pub(in crate::dsl) fn field_words(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
-        match &self.extension {
+    pub(in crate::dsl) fn field_words(&self, mos: &Mos, key: &str) -> Result<Option<Vec<u64>>, Error> {
+        match self.extension(mos)? {
             Some(zap) => Ok(zap.lookup(key)?.map(|v| v.u64s())),
             None => Ok(None),
         }
     }
+}
+
+/// The directory in object `id`, as the MOS of a view has it.
+fn record(pool: &Pool, id: u64) -> Result<Arc<DirRecord>, Error> {
+    pool.known.of(id, || {
+        let object = pool.mos.object(id)?;
+        let phys = Mos::bonus(&object, DslDirPhys::decode)?;
+        Ok(DirRecord { phys, extended: object.phys().object_type.is_zap() })
+    })
 }
 
 /// A directory of a pool (OpenZFS: `dsl_dir_t`). Cheap to clone.
@@ -92,7 +128,7 @@ impl Dir {
     /// Its stored form.
     #[must_use]
     pub fn phys(&self) -> &DslDirPhys {
-        &self.inner.phys
+        self.inner.phys()
     }
 
     /// The directory above; `None` for the pool's root.
@@ -112,9 +148,15 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn child(&self, name: &str) -> Result<Option<Dir>, Error> {
-        let Some(zap) = self.pool.mos.zap_if(self.phys().child_dir_zapobj)? else { return Ok(None) };
-        let Some(id) = zap.lookup_u64(name)? else { return Ok(None) };
-        self.open_child(name, id).map(Some)
+        let (pool, list) = (&self.pool, self.phys().child_dir_zapobj);
+        let look_up = || match pool.mos.zap_if(list)? {
+            Some(zap) => Ok(zap.lookup_u64(name)?),
+            None => Ok(None),
+        };
+        match pool.known.number(list, name, look_up)? {
+            Some(id) => self.open_child(name, id).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// All directories directly below, sorted by name, special ones too.
@@ -122,10 +164,8 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn children(&self) -> Result<Vec<Dir>, Error> {
-        let Some(zap) = self.pool.mos.zap_if(self.phys().child_dir_zapobj)? else { return Ok(Vec::new()) };
-        let mut entries = mos::child_dirs(&zap)?;
-        entries.sort_unstable();
-        entries.into_iter().map(|(name, id)| self.open_child(&name, id)).collect()
+        let listed = ChildList::load(&self.pool, self.phys().child_dir_zapobj)?;
+        listed.entries().iter().map(|(name, id)| self.open_child(name, *id)).collect()
     }
 
     fn open_child(&self, name: &str, id: u64) -> Result<Dir, Error> {
@@ -141,9 +181,9 @@ impl Dir {
             return Err(Error::corrupt(id, "directories are nested too deeply"));
         }
         let full = format!("{}/{name}", self.name());
-        let inner = DirInner::load(&self.pool.mos, id, full, Some(self.inner.clone()))?;
-        if inner.phys.parent_obj != self.inner.id {
-            return Err(stray(inner.phys.parent_obj));
+        let inner = DirInner::load(&self.pool, id, full, Some(self.inner.clone()))?;
+        if inner.phys().parent_obj != self.inner.id {
+            return Err(stray(inner.phys().parent_obj));
         }
         self.pool.names.keep_dir(&inner);
         Ok(Dir { pool: self.pool.clone(), inner })
@@ -165,7 +205,7 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn crypto_key_obj(&self) -> Result<Option<u64>, Error> {
-        self.inner.field(dir_keys::CRYPTO_KEY_OBJ)
+        self.field(dir_keys::CRYPTO_KEY_OBJ)
     }
 
     /// A number with which the directory was extended (see [`dir_keys`]).
@@ -173,7 +213,7 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn field(&self, key: &str) -> Result<Option<u64>, Error> {
-        self.inner.field(key)
+        self.inner.field(&self.pool.mos, key)
     }
 
     /// When the list of snapshots last changed: seconds since 1970, nanoseconds.
@@ -181,7 +221,7 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn snapshots_changed(&self) -> Result<Option<(u64, u64)>, Error> {
-        let words = self.inner.field_words(dir_keys::SNAPSHOTS_CHANGED)?;
+        let words = self.inner.field_words(&self.pool.mos, dir_keys::SNAPSHOTS_CHANGED)?;
         Ok(words.map(|w| (w.first().copied().unwrap_or(0), w.get(1).copied().unwrap_or(0))))
     }
 }
@@ -202,7 +242,7 @@ impl Pool {
         if let Some(inner) = self.names.dir(id) {
             return Ok(Dir { pool: self.clone(), inner });
         }
-        let inner = DirInner::load(&self.mos, id, self.name().to_string(), None)?;
+        let inner = DirInner::load(self, id, self.name().to_string(), None)?;
         self.names.keep_dir(&inner);
         Ok(Dir { pool: self.clone(), inner })
     }
@@ -242,11 +282,10 @@ impl Pool {
             if path.len() > DEPTH_MAX {
                 return Err(Error::corrupt(id, "directories are nested too deeply"));
             }
-            let phys = Mos::bonus(&self.mos.object(at)?, DslDirPhys::decode)?;
-            path.push(phys.parent_obj);
+            path.push(record(self, at)?.phys.parent_obj);
         };
         while let Some(below) = path.pop() {
-            let name = self.names.child_name(&self.mos, &dir.inner, below)?;
+            let name = self.child_name(&dir.inner, below)?;
             dir = dir.open_child(&name, below)?;
         }
         Ok(dir)

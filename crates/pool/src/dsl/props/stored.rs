@@ -38,7 +38,7 @@ impl Dataset {
             if inherited && !inheritable {
                 break;
             }
-            if let Some((value, received)) = dir.props(&self.pool().mos)?.effective(def, name) {
+            if let Some((value, received)) = dir.props(self.pool())?.effective(def, name) {
                 let source = match (inherited, received) {
                     (true, _) => Source::Inherited(dir.name.clone()),
                     (false, true) => Source::Received,
@@ -58,7 +58,7 @@ impl Dataset {
         if self.is_snapshot() {
             return Ok(None);
         }
-        Ok(self.dir().inner.props(&self.pool().mos)?.received(name).cloned())
+        Ok(self.dir().inner.props(self.pool())?.received(name).cloned())
     }
 
     /// The names of all user properties in force, in the order in which OpenZFS lists them (OpenZFS: `dsl_prop_get_all_ds`).
@@ -79,7 +79,7 @@ impl Dataset {
             add(self.own_props()?);
         }
         for (dir, _) in self.sources() {
-            add(dir.props(&self.pool().mos)?);
+            add(dir.props(self.pool())?);
         }
         Ok(names)
     }

@@ -33,7 +33,7 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn resume_state(&self) -> Result<Option<NvList>, Error> {
-        let Some(zap) = self.extension() else { return Ok(None) };
+        let Some(zap) = self.extension()? else { return Ok(None) };
         let Some(to_guid) = zap.lookup_u64(keys::RESUME_TOGUID)? else { return Ok(None) };
         let mut list = NvList::new();
         for (key, name) in [

@@ -25,7 +25,7 @@ impl Dir {
         let mut lineage: Vec<_> = self.inner.lineage().collect();
         lineage.reverse();
         for (n, dir) in lineage.into_iter().enumerate() {
-            let p = &dir.phys;
+            let p = dir.phys();
             let mut quota = if p.quota != 0 { p.quota } else { u64::MAX };
             if n == 0 {
                 quota = quota.min(self.pool.adjusted_size()?);

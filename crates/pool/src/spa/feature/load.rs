@@ -1,12 +1,14 @@
 //! The features that the pool uses, and the check that all are known here (OpenZFS: `zfeature.c`).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ondisk::label::key;
 use vdev::import::Candidate;
 
 use crate::Error;
 use crate::spa::feature::{self, FEATURES, FeatureState, State};
+use crate::spa::mos::known::{Known, NAME_BYTES, OfObject};
 use crate::spa::mos::{self, Mos};
 
 /// Checks the features that labels name as needed to read the MOS at all.
@@ -18,17 +20,30 @@ pub(crate) fn check_labels(candidate: &Candidate) -> Result<(), Error> {
     if unknown.is_empty() { Ok(()) } else { Err(Error::Features(unknown)) }
 }
 
+/// A ZAP with a number for each feature.
+#[derive(Default)]
+struct Counts(HashMap<String, u64>);
+
+impl OfObject for Counts {
+    fn weight(&self) -> usize {
+        self.0.keys().map(|guid| NAME_BYTES + guid.len()).sum::<usize>() + NAME_BYTES
+    }
+}
+
 /// Returns the pool's features: the known ones in the order of the table, then unknown ones of the pool. Before version 5000 all are
 /// disabled.
-pub(crate) fn load(mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
-    let counts = |key: &str| -> Result<HashMap<String, u64>, Error> {
-        let zap = if version < 5000 { None } else { mos.named_zap(key)? };
-        let Some(zap) = zap else { return Ok(HashMap::new()) };
-        Ok(mos::named_entries(&zap)?.into_iter().map(|(guid, value)| (guid, value.first())).collect())
+pub(crate) fn load(known: &Known, mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
+    let counts = |key: &str| -> Result<Arc<Counts>, Error> {
+        let list = if version < 5000 { None } else { mos.number(key)? };
+        let Some(list) = list else { return Ok(Arc::default()) };
+        known.of(list, || {
+            let entries = mos::named_entries(&mos.zap(list)?)?;
+            Ok(Counts(entries.into_iter().map(|(guid, value)| (guid, value.first())).collect()))
+        })
     };
-    let for_read = counts("features_for_read")?;
-    let for_write = counts("features_for_write")?;
+    let (for_read, for_write) = (counts("features_for_read")?, counts("features_for_write")?);
     let enabled = counts("feature_enabled_txg")?;
+    let (for_read, for_write, enabled) = (&for_read.0, &for_write.0, &enabled.0);
     let state_of = |guid: &str, def: Option<&'static feature::Feature>| {
         let refcount = for_read.get(guid).or_else(|| for_write.get(guid)).copied();
         FeatureState {

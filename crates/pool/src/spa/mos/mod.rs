@@ -2,6 +2,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod edit;
+pub(crate) mod known;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -37,6 +37,8 @@ use crate::dsl::Names;
 use crate::spa::create::CHECKSUM_SALT;
 use crate::spa::feature::FeatureState;
 use crate::spa::mos::Mos;
+use crate::spa::mos::known::Known;
+use crate::spa::pool::StoredConfig;
 use crate::{Error, LoadInfo, Pool};
 
 /// The most states that are tried.
@@ -96,6 +98,7 @@ struct Loaded {
     config: NvList,
     mos: Mos,
     zio: Arc<Zio>,
+    known: Known,
     features: Vec<FeatureState>,
     biases: Vec<AllocBias>,
 }
@@ -179,7 +182,8 @@ fn load(
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
-    let features = crate::spa::feature::load::load(&mos, uberblock.version)?;
+    let known = Known::alone(uberblock.txg);
+    let features = crate::spa::feature::load::load(&known, &mos, uberblock.version)?;
     let active = |name: &str| crate::spa::feature::load::is_active(&features, name);
     zio.set_dynamic_gang(active("dynamic_gang_header"));
     if let Some(salt) = mos.directory.lookup(CHECKSUM_SALT)? {
@@ -188,7 +192,7 @@ fn load(
     }
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let biases = vdevs::alloc_biases(&mos, &zio.tree())?;
-    Ok(Loaded { uberblock, config, mos, zio, features, biases })
+    Ok(Loaded { uberblock, config, mos, zio, known, features, biases })
 }
 
 fn config_error(source: nvlist::Error) -> Error {
@@ -238,11 +242,12 @@ pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
         found => found?,
     };
     let mos = Mos::open(Objset::open(pool.zio.clone(), 0, &uberblock.rootbp)?)?;
+    let known = Known::alone(uberblock.txg);
     let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
     let mut then = Pool {
         name: pool.name.clone(),
         guid: pool.guid,
-        features: crate::spa::feature::load::load(&mos, uberblock.version)?,
+        features: crate::spa::feature::load::load(&known, &mos, uberblock.version)?,
         uberblock,
         config: pool.config.clone(),
         mos,
@@ -255,6 +260,7 @@ pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
         load_info: pool.load_info.clone(),
         load_guid: pool.load_guid,
         names: Names::default(),
+        known,
         space_state: OnceLock::new(),
         adjusted: OnceLock::new(),
         entered: OnceLock::new(),
@@ -287,7 +293,7 @@ impl Loaded {
             name,
             guid: candidate.guid,
             uberblock: self.uberblock,
-            config: self.config,
+            config: Arc::new(StoredConfig(self.config)),
             mos: self.mos,
             tree: Arc::clone(&self.zio.tree()),
             zio: self.zio,
@@ -299,6 +305,7 @@ impl Loaded {
             load_info: info.clone(),
             load_guid: RandomState::new().build_hasher().finish(),
             names: Names::default(),
+            known: self.known,
             space_state: OnceLock::new(),
             adjusted: OnceLock::new(),
             entered: OnceLock::new(),

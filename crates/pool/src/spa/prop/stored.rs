@@ -4,10 +4,12 @@
 //! received value is to be ignored, and with `$iuv` for a value in a form that older software cannot mistake.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use dmu::ZapValue;
 
 use crate::Error;
+use crate::spa::mos::known::{Known, NAME_BYTES, OfObject};
 use crate::spa::mos::{self, Mos};
 use crate::spa::prop::{PropDef, Value};
 
@@ -22,7 +24,20 @@ pub(crate) struct StoredProps {
     index: HashMap<String, usize>,
 }
 
+impl OfObject for StoredProps {
+    fn weight(&self) -> usize {
+        let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
+        self.entries.iter().map(|(name, value)| 3 * NAME_BYTES + 2 * name.len() + text(value)).sum::<usize>()
+            + NAME_BYTES
+    }
+}
+
 impl StoredProps {
+    /// As [`StoredProps::load`], for a view that knows what of the MOS did not change.
+    pub(crate) fn known(known: &Known, mos: &Mos, id: u64) -> Result<Arc<StoredProps>, Error> {
+        known.of(id, || StoredProps::load(mos, id))
+    }
+
     /// Those in object `id`; none for 0.
     pub(crate) fn load(mos: &Mos, id: u64) -> Result<StoredProps, Error> {
         let Some(zap) = mos.zap_if(id)? else { return Ok(StoredProps::default()) };

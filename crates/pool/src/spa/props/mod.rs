@@ -14,7 +14,7 @@ use crate::{Error, Pool};
 
 /// What the pool's properties are computed from, read once for all of them.
 struct Facts {
-    stored: StoredProps,
+    stored: Arc<StoredProps>,
     space: crate::SpaceStats,
 }
 
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     fn facts(&self) -> Result<Facts, Error> {
-        let stored = StoredProps::load(&self.mos, self.mos.number("pool_props")?.unwrap_or(0))?;
+        let stored = StoredProps::known(&self.known, &self.mos, self.mos.number("pool_props")?.unwrap_or(0))?;
         Ok(Facts { stored, space: self.space()? })
     }
 
@@ -85,8 +85,8 @@ impl Pool {
             "name" => return Ok(Some(PropValue::text(self.name()))),
             "health" => return Ok(Some(PropValue::text(self.tree().status().state.name()))),
             "altroot" => return Ok(self.options.altroot.as_deref().map(local)),
-            "comment" => return Ok(self.config.get_str(key::COMMENT).map(local)),
-            "compatibility" => return Ok(self.config.get_str(key::COMPATIBILITY).map(local)),
+            "comment" => return Ok(self.config().get_str(key::COMMENT).map(local)),
+            "compatibility" => return Ok(self.config().get_str(key::COMPATIBILITY).map(local)),
             // nothing is remembered anywhere
             "cachefile" => return Ok(Some(local("none"))),
             "version" => {
