@@ -293,6 +293,20 @@ fn keys_are_made_inherited_and_changed() {
 }
 
 #[test]
+fn the_key_of_a_destroyed_snapshot_is_forgotten() {
+    let live = Live::new();
+    encrypted(&live, "t/e", Some(key(1))).unwrap();
+    live.file("t/e", MIB, 1);
+    snap(&live, "t/e@s");
+    let id = live.view().dataset("t/e@s").unwrap().id();
+    assert!(live.spa.zio().keys().contains(id));
+    live.spa.destroy_snapshots(&["t/e@s".to_owned()], false).unwrap();
+    // the number is another's when it is given out again, perhaps of a dataset whose key is not loaded
+    assert!(!live.spa.zio().keys().contains(id));
+    live.judged();
+}
+
+#[test]
 fn a_promoted_clone_of_an_encryption_root_becomes_the_root() {
     let live = Live::new();
     encrypted(&live, "t/e", Some(key(1))).unwrap();

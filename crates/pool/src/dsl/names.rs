@@ -33,11 +33,15 @@ impl OfObject for NameList {
 }
 
 /// A ZAP of directories, sorted by name. (A type of its own: no list of snapshots is taken for one, which may name an object twice.)
-pub(in crate::dsl) struct ChildList(NameList);
+pub(in crate::dsl) struct ChildList {
+    list: NameList,
+    /// A directory that the list names twice: damage.
+    twice: Option<u64>,
+}
 
 impl OfObject for ChildList {
     fn weight(&self) -> usize {
-        self.0.weight()
+        self.list.weight()
     }
 }
 
@@ -45,29 +49,32 @@ impl ChildList {
     /// The directories that ZAP `list` names.
     pub(in crate::dsl) fn load(pool: &Pool, list: u64) -> Result<Arc<ChildList>, Error> {
         pool.known.of(list, || {
-            let mut entries = pool.mos.zap_if(list)?.map_or_else(|| Ok(Vec::new()), |zap| mos::child_dirs(&zap))?;
-            entries.sort_unstable();
-            Ok(ChildList(NameList::new(entries)))
+            let mut list = NameList::load(pool, list)?;
+            list.entries.sort_unstable();
+            let twice = mos::named_twice(&list.entries);
+            Ok(ChildList { list, twice })
         })
     }
 
     /// All names with their objects.
-    pub(in crate::dsl) fn entries(&self) -> &[(String, u64)] {
-        &self.0.entries
+    ///
+    /// # Errors
+    /// When a directory has two names: it would be gone through twice, one below it four times, and so on.
+    pub(in crate::dsl) fn entries(&self) -> Result<&[(String, u64)], Error> {
+        self.twice.map_or(Ok(&self.list.entries), |id| Err(mos::two_names(id)))
     }
 }
 
 impl NameList {
-    fn new(entries: Vec<(String, u64)>) -> NameList {
-        NameList { entries, places: OnceLock::new() }
-    }
-
     /// The snapshots that ZAP `list` names, in its order.
     pub(in crate::dsl) fn snapshots(pool: &Pool, list: u64) -> Result<Arc<NameList>, Error> {
-        pool.known.of(list, || {
-            let entries = pool.mos.zap_if(list)?.map_or_else(|| Ok(Vec::new()), |zap| mos::named_entries(&zap))?;
-            Ok(NameList::new(entries.into_iter().map(|(name, value)| (name, value.first())).collect()))
-        })
+        pool.known.of(list, || NameList::load(pool, list))
+    }
+
+    fn load(pool: &Pool, list: u64) -> Result<NameList, Error> {
+        let entries = pool.mos.zap_if(list)?.map_or_else(|| Ok(Vec::new()), |zap| mos::named_entries(&zap))?;
+        let entries = entries.into_iter().map(|(name, value)| (name, value.first())).collect();
+        Ok(NameList { entries, places: OnceLock::new() })
     }
 
     /// All names with their objects.
@@ -105,9 +112,9 @@ impl Names {
 impl Pool {
     /// The name of directory `id` in its parent.
     pub(in crate::dsl) fn child_name(&self, parent: &DirInner, id: u64) -> Result<String, Error> {
-        let names = &ChildList::load(self, parent.phys().child_dir_zapobj)?.0;
+        let names = ChildList::load(self, parent.phys().child_dir_zapobj)?;
         let missing = || Error::corrupt(id, format!("directory is not among the children of '{}'", parent.name));
-        names.name_of(id).map(str::to_owned).ok_or_else(missing)
+        names.list.name_of(id).map(str::to_owned).ok_or_else(missing)
     }
 
     /// The name of snapshot `id` among those that `list` names.

@@ -218,15 +218,14 @@ impl Spa {
         Ok(made)
     }
 
-    /// The classes of the top-level vdevs of `tree`, as `mos` has them; none where they cannot be read.
-    fn biases(&self, mos: &Mos, tree: &Arc<VdevTree>) -> Vec<AllocBias> {
-        let mut known = self.view_base.biases.lock();
-        if let Some((_, biases)) = known.as_ref().filter(|(of, _)| Arc::ptr_eq(of, tree)) {
-            return biases.clone();
+    /// The classes of the top-level vdevs of `tree`, as `mos` has them.
+    fn biases(&self, mos: &Mos, tree: &Arc<VdevTree>) -> Result<Vec<AllocBias>, Error> {
+        if let Some((_, biases)) = self.view_base.biases.lock().as_ref().filter(|(of, _)| Arc::ptr_eq(of, tree)) {
+            return Ok(biases.clone());
         }
-        let Ok(biases) = open::alloc_biases(mos, tree) else { return Vec::new() };
-        *known = Some((tree.clone(), biases.clone()));
-        biases
+        let biases = open::alloc_biases(mos, tree)?;
+        *self.view_base.biases.lock() = Some((tree.clone(), biases.clone()));
+        Ok(biases)
     }
 
     fn make_view(&self) -> Result<Arc<Pool>, Error> {
@@ -240,7 +239,7 @@ impl Spa {
         let features = crate::spa::feature::load::load(&known, &mos, uberblock.version)?;
         let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
         let base = &self.view_base;
-        let biases = self.biases(&mos, &tree);
+        let biases = self.biases(&mos, &tree)?;
         let mut pool = Pool {
             name: base.name.clone(),
             guid: base.guid,

@@ -240,11 +240,12 @@ impl Spa {
         self.dsl.open_datasets.close_clean(&ids, forget).map_err(|why| refused(name, why))
     }
 
-    /// Gives the key of dataset `from`, if it is loaded, to dataset `to`, which has the same: a snapshot, or a clone.
+    /// Gives the key of dataset `from`, if it is loaded, to dataset `to`, which has the same: a snapshot, or a clone. Otherwise `to` has none.
     pub(in crate::dsl) fn share_loaded_key(&self, from: u64, to: u64) {
         use zio::KeySource;
-        if let Some(key) = self.zio().keys().key(from) {
-            self.zio().keys().insert(to, key);
+        match self.zio().keys().key(from) {
+            Some(key) => self.zio().keys().insert(to, key),
+            None => drop(self.zio().keys().remove(to)),
         }
     }
 

@@ -179,7 +179,6 @@ impl Spa {
         mos.objset.free_object(tx, head.phys.snapnames_zapobj)?;
         self.drop_marks(mos, tx, head.id)?;
         self.free_dataset_object(mos, tx, head.id)?;
-        self.zio().keys().remove(head.id);
         self.destroy_dir(mos, tx, dir, name.rsplit('/').next().unwrap_or(name))?;
         if let Some(origin) = origin {
             let name = mos.full_name(self.name(), &origin)?;

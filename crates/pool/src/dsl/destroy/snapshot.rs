@@ -369,7 +369,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Frees the object of a dataset, with its own ZAPs, and drops its use of features.
+    /// Frees the object of a dataset, with its own ZAPs, and drops its use of features. Its key is forgotten, as another dataset may get the number.
     pub(in crate::dsl) fn free_dataset_object(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
         for zap in [phys.next_clones_obj, phys.props_obj, phys.userrefs_obj].into_iter().filter(|zap| *zap != 0) {
@@ -384,6 +384,7 @@ impl Spa {
             }
         }
         self.clear_bootfs(mos, tx, id)?;
+        self.zio().keys().remove(id);
         self.free_extended(mos, tx, id)
     }
 

@@ -165,7 +165,7 @@ impl Dir {
     /// When the MOS cannot be read.
     pub fn children(&self) -> Result<Vec<Dir>, Error> {
         let listed = ChildList::load(&self.pool, self.phys().child_dir_zapobj)?;
-        listed.entries().iter().map(|(name, id)| self.open_child(name, *id)).collect()
+        listed.entries()?.iter().map(|(name, id)| self.open_child(name, *id)).collect()
     }
 
     fn open_child(&self, name: &str, id: u64) -> Result<Dir, Error> {

@@ -11,7 +11,8 @@
 //! keeps anything. A view that was overtaken keeps for itself what it reads.
 //!
 //! # Limits
-//! Values are weighed in bytes, roughly. Beyond [`LIMIT_BYTES`] all of them are dropped.
+//! Values are weighed in bytes, roughly, and kept in two generations: when the younger one has half of [`LIMIT_BYTES`], the older one is dropped. A single
+//! value may be heavier than that. Nothing is freed under a lock.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -48,32 +49,47 @@ struct Kept {
     weight: usize,
 }
 
+/// What was kept in the same time.
 #[derive(Default)]
-struct Objects {
+struct Generation {
     kept: HashMap<u64, Kept>,
     weight: usize,
 }
 
+#[derive(Default)]
+struct Objects {
+    young: Generation,
+    old: Generation,
+    /// What is to be freed once the lock is released.
+    dropped: Vec<Generation>,
+}
+
 impl Objects {
+    /// Returns what is kept of an object and was so in txg `at`.
+    fn of(&self, at: Txg, object: u64) -> impl Iterator<Item = &Kept> {
+        let generations = [&self.young, &self.old].into_iter();
+        generations.filter_map(move |generation| generation.kept.get(&object)).filter(move |kept| kept.from <= at)
+    }
+
     fn get<T: OfObject>(&self, at: Txg, object: u64) -> Option<Arc<T>> {
-        let kept = self.kept.get(&object).filter(|kept| kept.from <= at)?;
-        kept.values.iter().find_map(|value| value.clone().downcast().ok())
+        self.of(at, object).flat_map(|kept| &kept.values).find_map(|value| value.clone().downcast().ok())
     }
 
     fn number(&self, at: Txg, object: u64, name: &str) -> Option<u64> {
-        self.kept.get(&object).filter(|kept| kept.from <= at)?.numbers.get(name).copied()
+        self.of(at, object).find_map(|kept| kept.numbers.get(name).copied())
     }
 
     /// Adds to what is kept of an object.
     fn put(&mut self, at: Txg, object: u64, weight: usize, add: impl FnOnce(&mut Kept)) {
-        if self.weight.saturating_add(weight) > LIMIT_BYTES {
-            *self = Objects::default();
+        if self.young.weight + weight > LIMIT_BYTES / 2 && self.young.weight > 0 {
+            let young = std::mem::take(&mut self.young);
+            self.dropped.push(std::mem::replace(&mut self.old, young));
         }
         let fresh = || Kept { from: at, values: Vec::new(), numbers: Numbers::new(), weight: 0 };
-        let kept = self.kept.entry(object).or_insert_with(fresh);
+        let kept = self.young.kept.entry(object).or_insert_with(fresh);
         add(kept);
         kept.weight += weight;
-        self.weight += weight;
+        self.young.weight += weight;
     }
 
     fn put_value<T: OfObject>(&mut self, at: Txg, object: u64, value: T) -> Arc<T> {
@@ -94,10 +110,13 @@ impl Objects {
         }
     }
 
-    fn drop_object(&mut self, object: u64) {
-        if let Some(kept) = self.kept.remove(&object) {
-            self.weight -= kept.weight;
-        }
+    /// Forgets an object, and returns what was kept of it.
+    fn take(&mut self, object: u64) -> [Option<Kept>; 2] {
+        [&mut self.young, &mut self.old].map(|generation| {
+            let kept = generation.kept.remove(&object)?;
+            generation.weight -= kept.weight;
+            Some(kept)
+        })
     }
 }
 
@@ -121,7 +140,9 @@ impl Carried {
         let mut shared = self.0.write();
         assert!(txg > shared.synced, "txg {txg} synced after txg {}", shared.synced);
         shared.synced = txg;
-        changed.iter().for_each(|object| shared.objects.drop_object(*object));
+        let dropped: Vec<_> = changed.iter().map(|object| shared.objects.take(*object)).collect();
+        drop(shared);
+        drop(dropped);
     }
 }
 
@@ -187,11 +208,16 @@ impl Known {
     /// Adds to what all views share, unless this one was overtaken.
     fn put<R>(&self, add: impl FnOnce(&mut Objects) -> R) -> R {
         let mut shared = self.carried.0.write();
-        if shared.synced == self.at {
-            return add(&mut shared.objects);
-        }
-        drop(shared);
-        add(&mut self.own.write())
+        let (added, dropped) = if shared.synced == self.at {
+            let added = add(&mut shared.objects);
+            (added, std::mem::take(&mut shared.objects.dropped))
+        } else {
+            drop(shared);
+            let mut own = self.own.write();
+            (add(&mut own), std::mem::take(&mut own.dropped))
+        };
+        drop(dropped);
+        added
     }
 }
 
@@ -245,22 +271,49 @@ mod tests {
         assert_eq!(number(&five, Some(99)), Some(7));
         carried.advance(Txg(6), &BTreeSet::from([1]));
         assert_eq!(number(&Known::new(Txg(6), carried.clone()), Some(8)), Some(8));
-        assert_eq!(carried.0.read().objects.weight, NAME_BYTES + 4);
+        assert_eq!(carried.0.read().objects.young.weight, NAME_BYTES + 4);
+    }
+
+    struct Heavy(usize);
+
+    impl OfObject for Heavy {
+        fn weight(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn weigh(known: &Known) -> usize {
+        let shared = known.carried().0.read();
+        assert!(shared.objects.dropped.is_empty());
+        shared.objects.young.weight + shared.objects.old.weight
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
-        struct Large;
-        impl OfObject for Large {
-            fn weight(&self) -> usize {
-                LIMIT_BYTES / 4
-            }
-        }
         let known = Known::alone(Txg(5));
         for object in 0..100 {
-            known.of(object, || Ok(Large)).unwrap();
+            known.of(object, || Ok(Heavy(LIMIT_BYTES / 4))).unwrap();
+            assert!(weigh(&known) <= LIMIT_BYTES);
         }
-        let shared = known.carried().0.read();
-        assert!(shared.objects.weight <= LIMIT_BYTES && !shared.objects.kept.is_empty());
+        assert!(
+            known.get::<Heavy>(99).is_some() && known.get::<Heavy>(98).is_some() && known.get::<Heavy>(0).is_none()
+        );
+    }
+
+    #[test]
+    fn a_heavy_value_stays_beside_light_ones() {
+        let known = Known::alone(Txg(5));
+        known.of(1, || Ok(Heavy(2 * LIMIT_BYTES))).unwrap();
+        for object in 2..1000 {
+            known.of(object, || Ok(Heavy(1000))).unwrap();
+            known.of(1, || -> Result<Heavy, Error> { panic!("read again") }).unwrap();
+        }
+        // the next heavy one takes its place in the end
+        known.of(1000, || Ok(Heavy(2 * LIMIT_BYTES))).unwrap();
+        known.of(1001, || Ok(Heavy(1000))).unwrap();
+        assert!(known.get::<Heavy>(1).is_none());
+        assert!(weigh(&known) <= 2 * LIMIT_BYTES + 2000);
+        known.carried().advance(Txg(6), &BTreeSet::from([1000]));
+        assert_eq!(weigh(&known), 1000);
     }
 }

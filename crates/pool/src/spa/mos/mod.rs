@@ -111,11 +111,18 @@ pub(crate) fn text(zap: &Zap, name: &[u8]) -> Result<String, Error> {
 /// The directories in a list of them. One that has two names there would be gone through twice, one below it four times, and so on.
 pub(crate) fn child_dirs(zap: &Zap) -> Result<Vec<(String, u64)>, Error> {
     let dirs: Vec<(String, u64)> = named_entries(zap)?.into_iter().map(|(name, id)| (name, id.first())).collect();
+    named_twice(&dirs).map_or(Ok(dirs), |id| Err(two_names(id)))
+}
+
+/// Returns a directory that a list of them names twice.
+pub(crate) fn named_twice(dirs: &[(String, u64)]) -> Option<u64> {
     let mut seen = BTreeSet::new();
-    match dirs.iter().find(|(_, id)| !seen.insert(*id)) {
-        Some((_, id)) => Err(Error::corrupt(*id, "a directory that has two names")),
-        None => Ok(dirs),
-    }
+    dirs.iter().find(|(_, id)| !seen.insert(*id)).map(|(_, id)| *id)
+}
+
+/// The error for a directory that [has two names](named_twice).
+pub(crate) fn two_names(id: u64) -> Error {
+    Error::corrupt(id, "a directory that has two names")
 }
 
 /// All entries of a ZAP whose keys are names.
