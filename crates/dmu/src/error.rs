@@ -133,6 +133,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// True if no device said what a block holds: it may be readable when they answer again.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Error::Zio(error) if error.is_unanswered())
+    }
+
     /// True if the object does not exist (ENOENT), as opposed to being unreadable.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

@@ -117,7 +117,7 @@ impl Survey {
         };
         let end = walk_as(objset, false, &mut visit, &mut keep).end;
         let lost = match end {
-            ChainEnd::NotWritten(error) if !is_end(&error) => Some(error),
+            ChainEnd::NotWritten(error) if error.is_unanswered() => Some(error),
             _ => None,
         };
         let nothing = items.is_empty() && lost.is_none() && seen.blocks <= 1 && seen.records == 0;
@@ -227,7 +227,7 @@ fn check_data(objsets: &[Arc<Objset>], surveys: &mut [Option<Survey>]) {
         let zio = objset.zio();
         let read = if bp.is_encrypted() { zio.read_raw(bp, &bm) } else { zio.read(bp, &bm) };
         // a device that does not answer says nothing of the record; the replay reads it again
-        read.err().filter(is_end).map(|_| (*log, *n))
+        read.err().filter(|error| !error.is_unanswered()).map(|_| (*log, *n))
     });
     for (log, n) in bad.into_iter().flatten() {
         let survey = surveys.get_mut(log).and_then(Option::as_mut);
@@ -242,11 +242,6 @@ fn check_data(objsets: &[Arc<Objset>], surveys: &mut [Option<Survey>]) {
 fn clones(mut bps: Vec<BlkPtr>, first: Txg) -> Wants {
     bps.retain(|bp| !bp.is_hole() && !bp.is_embedded());
     if bps.iter().any(|bp| bp.birth_physical() >= first) { Wants::End } else { Wants::Clones(bps) }
-}
-
-/// True if a read error marks the normal end of a chain: the bytes are not those of the next block.
-fn is_end(error: &zio::Error) -> bool {
-    !matches!(error, zio::Error::Io { .. } | zio::Error::Overtaken { .. })
 }
 
 /// True if the header's log is claimed and holds records that are not replayed yet.

@@ -29,7 +29,28 @@ pub enum Error {
         /// The reason.
         what: &'static str,
     },
+    /// The devices do not answer for what the replay of a log needs: the log stays as it is, to be replayed when they are back.
+    #[error("intent log of dataset {objset} is kept, and not replayed until this can be read: {source}")]
+    Unanswered {
+        /// The dataset's object number.
+        objset: u64,
+        /// The block, and what failed.
+        source: zio::Error,
+    },
     /// The listing of a log could not be written out.
     #[error("writing: {0}")]
     Write(#[from] std::io::Error),
+}
+
+impl Error {
+    /// True if no device said what a block holds: it may be readable when they answer again.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Error::Zio(error) => error.is_unanswered(),
+            Error::Dmu(error) => error.is_unanswered(),
+            Error::Unanswered { .. } => true,
+            _ => false,
+        }
+    }
 }

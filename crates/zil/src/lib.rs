@@ -28,6 +28,7 @@
 //! log and then [writes](mod@write) to it. OpenZFS: `zil.c`, `zdb_il.c`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod chain;
 pub mod claim;
 mod error;

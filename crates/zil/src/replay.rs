@@ -24,9 +24,15 @@
 //! # Records that fail
 //! A failing record of names ends its window: all records before it are applied, none after it was started. It is retried once
 //! when everything before it is on disk, since object numbers freed in a txg cannot be reused before that txg is synced; if it
-//! fails again, the replay ends there, as with OpenZFS. Any other record fails only with its device. It is retried once
-//! immediately; if it fails again, other records after it may already be applied. So the replay ends in that same txg: the header
-//! then says that nothing is left to replay.
+//! fails again, the replay ends there, as with OpenZFS. Any other record fails only with its device, and is retried once
+//! immediately.
+//!
+//! Devices that do not answer end no log. Unless records are applied one after the other, a window begins with all reads that its records
+//! will need ([`ahead`](mod@crate::ahead)), and ends before the first record for which one is not answered; that record then has a window
+//! of its own. If it fails, the log stays, with its header at the record before: the dataset is not opened, and the next opening replays the
+//! rest. Records of lanes that were applied after it are then applied again, which changes nothing, as each says what its object becomes.
+//! Only if a read fails that was answered just before, and a record of names behind it is applied by then, or if what was read is not what was
+//! written, the replay ends in that same txg: the header then says that nothing is left to replay.
 //!
 //! # Speed
 //! First the blocks that the records will need are read into the cache, many reads at a time ([`prime`](mod@crate::prime)). Then
@@ -46,7 +52,8 @@ use dmu::{Object, Objset, Tx};
 use ondisk::zil::{RawRecord, Record, TxType};
 use ondisk::{BlkPtr, ZilHeader};
 
-use crate::chain::{Log, read_log};
+use crate::ahead::Ahead;
+use crate::chain::{ChainEnd, Log, read_log};
 use crate::claim::{REPLAY_NEEDED, needs_replay};
 use crate::plan::{self, Step};
 use crate::window::{self, Ran};
@@ -102,6 +109,9 @@ pub trait Replayer: Sync {
     /// Looks up the file of a name. The outer `None` says that more than the file changes when it loses the name, or that this
     /// cannot be determined; the inner one that the name does not exist.
     fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>>;
+
+    /// Returns whether a change failed because devices do not answer, and may be possible when they do.
+    fn is_unanswered(error: &Self::Error) -> bool;
 
     /// Called after a window's transaction is committed; does the work that had to wait for that.
     fn after_window(&self);
@@ -197,7 +207,7 @@ pub(crate) struct Replay<'a, R> {
 /// log as it was claimed, if it was kept in memory.
 ///
 /// # Errors
-/// When the pool is suspended.
+/// When the pool is suspended, or devices do not answer. The log then stays, with what was replayed of it noted in its header.
 pub fn replay<R: Replayer>(
     objset: &Arc<Objset>,
     log: Option<Log>,
@@ -214,6 +224,7 @@ pub fn replay<R: Replayer>(
         replayer.finish(blocks_of(&log))?;
         return Ok(None);
     }
+    let log = if tunable::ZIL_REPLAY_DISABLE.get() == 0 { whole(objset, log)? } else { log };
     let mut done = Replayed { records: 0, superseded: 0, skipped: 0, failed: None };
     if tunable::ZIL_REPLAY_DISABLE.get() == 0 {
         let all = log.records().count() as u64;
@@ -230,6 +241,16 @@ pub fn replay<R: Replayer>(
     }
     replayer.finish(blocks_of(&log))?;
     Ok(Some(done))
+}
+
+/// Checks that a log which was read again does not end where a device did not answer: the rest of it would be lost.
+fn whole(objset: &Objset, log: Log) -> Result<Log, Error> {
+    match log.summary.end {
+        ChainEnd::NotWritten(source) if source.is_unanswered() => {
+            Err(Error::Unanswered { objset: objset.id(), source })
+        }
+        _ => Ok(log),
+    }
 }
 
 fn width() -> usize {
@@ -270,26 +291,24 @@ impl<R: Replayer> Replay<'_, R> {
 
     fn run(&self, due: &[Due<'_>], done: &mut Replayed<R::Error>) -> Result<(), R::Error> {
         let (mut rest, mut most) = (due, usize::MAX);
-        while !rest.is_empty() {
+        while let Some(first) = rest.first() {
             let len = plan::window(rest.iter().map(|due| due.bytes)).min(most);
             let len = match self.free_ahead(rest.get(..len).unwrap_or(rest)) {
                 Ok(len) => len,
-                Err(error) => {
-                    done.failed = rest.first().map(|due| (due.raw.header.seq, due.raw.header.txtype, error));
-                    return Ok(());
-                }
+                Err(error) => return self.end(first, error, done),
             };
-            let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+            let ahead = Ahead::of(self, rest.get(..len).unwrap_or(rest));
+            let (now, later) = rest.split_at_checked(ahead.records()).unwrap_or((rest, &[]));
             let place = match self.replayer.window(now.iter().map(|due| due.bytes).sum()) {
                 // with little free space a smaller window may fit
-                Err(_) if len > 1 => {
-                    most = len / 2;
+                Err(_) if now.len() > 1 => {
+                    most = now.len() / 2;
                     continue;
                 }
                 place => place,
             };
             let ran = match place {
-                Ok(place) => self.window(&place, now, done)?,
+                Ok(place) => self.window(&place, now, &ahead, done)?,
                 Err(_) => Ran::Fence(0),
             };
             self.replayer.after_window();
@@ -298,18 +317,26 @@ impl<R: Replayer> Replay<'_, R> {
                 Ran::Fence(n) => {
                     let Some((failed, behind)) = rest.get(n..).and_then(<[_]>::split_first) else { break };
                     if let Some(error) = self.again(failed, done)? {
-                        done.failed = Some((failed.raw.header.seq, failed.raw.header.txtype, error));
-                        return Ok(());
+                        return self.end(failed, error, done);
                     }
                     rest = behind;
                 }
-                Ran::Lost(n, error) => {
-                    let header = now.get(n).map(|failed| failed.raw.header);
-                    done.failed = header.map(|header| (header.seq, header.txtype, error));
-                    return Ok(());
-                }
+                Ran::Lost { n, error, .. } => match now.get(n) {
+                    Some(failed) => return self.end(failed, error, done),
+                    None => break,
+                },
             }
         }
+        Ok(())
+    }
+
+    /// Ends the replay at the record that failed. Devices that do not answer are waited for by the next replay, unless the header says by now
+    /// that there is none.
+    fn end(&self, failed: &Due<'_>, error: R::Error, done: &mut Replayed<R::Error>) -> Result<(), R::Error> {
+        if R::is_unanswered(&error) && needs_replay(&self.objset.phys().zil_header) {
+            return Err(error);
+        }
+        done.failed = Some((failed.raw.header.seq, failed.raw.header.txtype, error));
         Ok(())
     }
 
@@ -332,21 +359,25 @@ impl<R: Replayer> Replay<'_, R> {
         &self,
         place: &R::Window,
         now: &[Due<'_>],
+        ahead: &Ahead,
         done: &mut Replayed<R::Error>,
     ) -> Result<Ran<R::Error>, R::Error> {
-        let superseded = if self.width > 1 { superseded(self.objset, now) } else { HashSet::new() };
-        let ran = window::run(self, place, now, &superseded);
+        let ran = window::run(self, place, now, ahead);
         let good = match &ran {
             Ran::All => now.len(),
-            Ran::Fence(n) | Ran::Lost(n, _) => *n,
+            Ran::Fence(n) | Ran::Lost { n, .. } => *n,
         };
-        let ends = matches!(ran, Ran::Lost(..));
+        // what is applied is applied again by a replay that goes on at the failed record: that may be done with records of lanes alone
+        let ends = match &ran {
+            Ran::Lost { error, fenced, .. } => *fenced || !R::is_unanswered(error),
+            _ => false,
+        };
         let did = now.get(..good).unwrap_or(now);
         if ends || !did.is_empty() {
             self.mark(R::tx(place), did.last().map(|due| due.raw.header.seq), ends)?;
         }
         self.count(did, done);
-        done.superseded += superseded.iter().filter(|n| **n < good).count() as u64;
+        done.superseded += ahead.superseded(good);
         Ok(ran)
     }
 
@@ -357,7 +388,7 @@ impl<R: Replayer> Replay<'_, R> {
             Ok(place) => place,
             Err(error) => return Ok(Some(error)),
         };
-        if let Err(error) = self.one(&place, due, false) {
+        if let Err(error) = self.one(&place, due, None, false) {
             return Ok(Some(error));
         }
         self.mark(R::tx(&place), Some(due.raw.header.seq), false)?;
@@ -382,8 +413,14 @@ impl<R: Replayer> Replay<'_, R> {
         self.meter.bytes_done.add(did.iter().map(Due::weight).sum());
     }
 
-    /// Applies one record.
-    pub(crate) fn one(&self, place: &R::Window, due: &Due<'_>, superseded: bool) -> Result<(), R::Error> {
+    /// Applies one record. `read` is the block that it points at, if that is read already.
+    pub(crate) fn one(
+        &self,
+        place: &R::Window,
+        due: &Due<'_>,
+        read: Option<&[u8]>,
+        superseded: bool,
+    ) -> Result<(), R::Error> {
         let header = &due.raw.header;
         let broken = |source| Error::Record { objset: self.objset.id(), seq: header.seq, source };
         let Some(record) = &due.record else {
@@ -401,9 +438,10 @@ impl<R: Replayer> Replay<'_, R> {
             }
         }
         let data = match record {
-            Record::Write(write) if kind == TxType::Write && write.data.is_none() && !superseded => {
-                Some(data_of(self.objset, write)?.into_owned().into())
-            }
+            Record::Write(write) if kind == TxType::Write && write.data.is_none() && !superseded => Some(match read {
+                Some(read) => Cow::Borrowed(read),
+                None => data_of(self.objset, write)?.into_owned().into(),
+            }),
             _ => None,
         };
         let entry = Entry { kind, record, data, superseded, endian: due.raw.endian, seq: header.seq };

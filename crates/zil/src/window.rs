@@ -15,6 +15,7 @@ use std::time::Instant;
 use base::pump::{self, Tally};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::ahead::Ahead;
 use crate::plan::{Joins, Lanes};
 use crate::replay::{Due, Replay, Replayer};
 
@@ -28,22 +29,29 @@ pub(crate) enum Ran<E> {
     All,
     /// This record of names failed; all records before it are applied, and none after it.
     Fence(usize),
-    /// This record failed twice; all records before it are applied, and perhaps some after it.
-    Lost(usize, E),
+    /// Record `n` failed twice; all records before it are applied, and perhaps some after it.
+    Lost {
+        /// Its index.
+        n: usize,
+        /// The error.
+        error: E,
+        /// True if a record of names after it is applied.
+        fenced: bool,
+    },
 }
 
-/// Applies the records `now`. For those in `superseded` only the file's size and times are set.
+/// Applies the records `now`, for which `ahead` was read.
 pub(crate) fn run<R: Replayer>(
     replay: &Replay<'_, R>,
     place: &R::Window,
     now: &[Due<'_>],
-    superseded: &HashSet<usize>,
+    ahead: &Ahead,
 ) -> Ran<R::Error> {
     let lanes: HashSet<u64> = now.iter().filter_map(|due| due.step().lane()).collect();
     let most = replay.width.min(lanes.len());
     let (threads, did) = (AtomicUsize::new(1), AtomicUsize::new(0));
     let (state, changed) = (Mutex::default(), Condvar::new());
-    let crew = Crew { replay, place, now, superseded, most, threads, did, state, changed };
+    let crew = Crew { replay, place, now, ahead, most, threads, did, state, changed };
     if most < 2 {
         return crew.in_order();
     }
@@ -58,7 +66,7 @@ struct Crew<'a, 'd, R: Replayer> {
     replay: &'a Replay<'a, R>,
     place: &'a R::Window,
     now: &'a [Due<'d>],
-    superseded: &'a HashSet<usize>,
+    ahead: &'a Ahead,
     /// The maximum number of threads, and the current number.
     most: usize,
     threads: AtomicUsize,
@@ -120,7 +128,7 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
                     return Ran::Fence(n);
                 }
             } else if let Err(error) = self.one(n, due).or_else(|_| self.one(n, due)) {
-                return Ran::Lost(n, error);
+                return Ran::Lost { n, error, fenced: false };
             }
         }
         Ran::All
@@ -128,7 +136,7 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
 
     /// Walks the records, and returns when all that were started are finished.
     fn lead<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Ran<R::Error> {
-        let (mut fence, mut n) = (None, 0);
+        let (mut fence, mut passed, mut n) = (None, None, 0);
         while let Some(due) = self.now.get(n) {
             let behind = n + self.push_from(n);
             if behind > n {
@@ -151,12 +159,13 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
             }
             self.replay.pace.saw(begun);
             self.did.fetch_add(1, Ordering::Relaxed);
+            passed = Some(n);
             n += 1;
         }
         self.changed.notify_all();
         self.help_until(scope, &Joins::All);
         match (self.state.lock().lost.take(), fence) {
-            (Some((n, error)), _) => Ran::Lost(n, error),
+            (Some((n, error)), _) => Ran::Lost { n, error, fenced: passed > Some(n) },
             (None, Some(n)) => Ran::Fence(n),
             (None, None) => Ran::All,
         }
@@ -234,6 +243,6 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
     }
 
     fn one(&self, n: usize, due: &Due<'d>) -> Result<(), R::Error> {
-        self.replay.one(self.place, due, self.superseded.contains(&n))
+        self.replay.one(self.place, due, self.ahead.data(n), self.ahead.is_superseded(n))
     }
 }

@@ -264,6 +264,12 @@ impl Error {
         }
     }
 
+    /// True if no device said what the block holds: it may be readable when they answer again.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Error::Io { .. } | Error::Overtaken { .. })
+    }
+
     /// No copy could be used: [`Error::Checksum`] or [`Error::Io`].
     pub(crate) fn unreadable(bm: &Bookmark, copies: CopyFailures) -> Self {
         if copies.is_checksum() { Error::Checksum { bm: *bm, copies } } else { Error::Io { bm: *bm, copies } }

@@ -120,6 +120,8 @@ pub enum Error {
         why: String,
         /// The error number of that reason.
         errno: Errno,
+        /// True if no device answered: it may be readable when they do again.
+        unanswered: bool,
     },
     /// A change was refused.
     #[error("object {object}: {why}")]
@@ -165,6 +167,16 @@ impl Error {
             Error::Version { .. } => Errno::ENOTSUP,
             Error::NoPath { .. } => Errno::ESTALE,
             Error::Refused { why, .. } => why.errno(),
+        }
+    }
+
+    /// True if no device said what a block holds: it may be readable when they answer again.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        match self {
+            Error::Dmu(error) => error.is_unanswered(),
+            Error::Log(error) => error.is_unanswered(),
+            Error::Spill { unanswered, .. } => *unanswered,
+            _ => false,
         }
     }
 

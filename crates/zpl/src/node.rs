@@ -98,7 +98,8 @@ impl Node {
     pub(crate) fn sa_attr(&self, attr: Attr) -> Result<Option<&[u8]>, Error> {
         match (self.sa.get(attr), self.sa.spill_error()) {
             (None, Some(why)) => {
-                Err(Error::Spill { object: self.id(), why: why.to_string(), errno: Error::dmu_errno(why) })
+                let (errno, unanswered) = (Error::dmu_errno(why), why.is_unanswered());
+                Err(Error::Spill { object: self.id(), why: why.to_string(), errno, unanswered })
             }
             (found, _) => Ok(found),
         }

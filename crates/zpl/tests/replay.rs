@@ -5,11 +5,14 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use base::tunable;
+use ondisk::BlkPtr;
+use ondisk::zil::Record;
 use oracle::{fixtures, judge};
 use pool::{Hooks, ImportOptions, Kind, ListOptions, OpenOptions, Pool, Spa};
 use support::{Fixture, Touched, compare_replayed, touched_in};
@@ -17,12 +20,18 @@ use vdev::{Device, FileDevice};
 use zpl::live::{ReplayProgress, Volume, Zfs, replay_all};
 
 const FIXTURES: [&str; 2] = ["zil-a", "zilslog-a"];
+/// Bytes before the space of a device.
+const LABELS: u64 = 4 << 20;
 
-/// A device that loses power after a number of writes: later writes are reported as successful but have no effect.
+/// Stretches of devices that cannot be read.
+type Broken = Arc<Mutex<Vec<Range<u64>>>>;
+
+/// A device that loses power after a number of writes: later ones fail. Its broken stretches cannot be read.
 #[derive(Debug)]
 struct Cut {
     file: FileDevice,
     left: Arc<AtomicI64>,
+    broken: Broken,
 }
 
 impl Device for Cut {
@@ -31,6 +40,10 @@ impl Device for Cut {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        let end = offset + buf.len() as u64;
+        if self.broken.lock().unwrap().iter().any(|broken| broken.start < end && offset < broken.end) {
+            return Err(std::io::Error::other("it cannot be read"));
+        }
         self.file.read_at(offset, buf)
     }
 
@@ -55,6 +68,7 @@ struct Pools {
     pool: String,
     images: fixtures::Unpacked,
     touched: BTreeMap<String, Touched>,
+    broken: Broken,
 }
 
 impl Pools {
@@ -62,7 +76,7 @@ impl Pools {
         let images = fixtures::unpack_private(name);
         let touched = touched_in(name, &images);
         let pool = fixtures::manifest(name)["pool"].as_str().unwrap().to_owned();
-        Pools { name, pool, images, touched }
+        Pools { name, pool, images, touched, broken: Broken::default() }
     }
 
     /// Opens the pool for writing; its devices fail after the given number of writes.
@@ -70,7 +84,7 @@ impl Pools {
         let left = Arc::new(AtomicI64::new(writes));
         let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
             let file = open_again(&path);
-            (path, Arc::new(Cut { file, left: left.clone() }))
+            (path, Arc::new(Cut { file, left: left.clone(), broken: self.broken.clone() }))
         };
         let found = vdev::import::scan_devices(self.images.images().into_iter().map(open).collect());
         let candidate = found.iter().find(|c| c.name == self.pool).unwrap();
@@ -95,10 +109,33 @@ impl Pools {
         spa.export().map_err(|e| format!("export: {e}"))
     }
 
+    /// The pool as its devices have it, if they can be read.
+    fn look(&self) -> Arc<Pool> {
+        let found = vdev::import::scan(std::slice::from_ref(&self.images.dir)).unwrap();
+        Pool::open(&found[0], &OpenOptions::default()).unwrap()
+    }
+
+    /// Makes blocks unreadable, or none.
+    fn break_blocks(&self, blocks: &[BlkPtr]) {
+        let of =
+            |bp: &BlkPtr| bp.dvas().map(|dva| dva.offset() + LABELS..dva.offset() + LABELS + dva.asize()).collect();
+        *self.broken.lock().unwrap() = blocks.iter().flat_map(|bp| -> Vec<_> { of(bp) }).collect();
+    }
+
+    /// Checks that a dataset whose log cannot be replayed now is not opened for writing, and that its log is as it was.
+    fn refuses(&self, spa: &Arc<Spa>, name: &str) {
+        let refused = Zfs::open(spa, name).map(drop).unwrap_err();
+        assert_eq!(refused.errno(), base::Errno::EIO);
+        let why = refused.to_string();
+        assert!(why.contains("I/O error: DVA 0:"), "{why}");
+        let dataset = spa.view().unwrap().dataset(name).unwrap();
+        let refused = spa.objset(&dataset).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("is not replayed"), "{refused}");
+    }
+
     /// Returns the number of partially replayed logs.
     fn half_replayed(&self) -> usize {
-        let found = vdev::import::scan(std::slice::from_ref(&self.images.dir)).unwrap();
-        let pool = Pool::open(&found[0], &OpenOptions::default()).unwrap();
+        let pool = self.look();
         let all = pool.list(pool.name(), &ListOptions::DATASETS).unwrap();
         let headers = all.iter().filter_map(|entry| Some(entry.dataset()?.objset().ok()?.phys().zil_header.clone()));
         headers.filter(|header| header.replay_seq != 0).count()
@@ -219,4 +256,93 @@ fn a_missing_log_device_is_told_of_and_given_up_on_demand() {
         Zfs::open(&spa, &name).unwrap();
     }
     spa.export().unwrap();
+}
+
+/// The blocks of a log that have records, and those that its records point at.
+fn logged(pool: &Arc<Pool>, name: &str) -> (Vec<BlkPtr>, Vec<BlkPtr>) {
+    let (mut chain, mut data, mut last) = (Vec::new(), Vec::new(), None);
+    let objset = pool.dataset(name).unwrap().objset().unwrap();
+    zil::walk(&objset, &mut |step| {
+        match step {
+            zil::Step::Block(bp) => last = Some(*bp),
+            zil::Step::Record { record, .. } => {
+                chain.extend(last.take());
+                if let Ok(Record::Write(write)) = record.decode()
+                    && write.data.is_none()
+                {
+                    data.push(write.blkptr);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    (chain, data)
+}
+
+#[test]
+fn a_log_that_cannot_be_read_again_is_kept_until_it_can() {
+    let pools = Pools::new("zil-a");
+    let spa = pools.import(i64::MAX, OpenOptions::default()).unwrap();
+    support::load_keys(pools.name, &spa.view().unwrap());
+    let (chain, _) = logged(&pools.look(), "zila/a");
+    let objset = spa.objset_to_replay(&spa.view().unwrap().dataset("zila/a").unwrap()).unwrap();
+    let header = objset.phys().zil_header.clone();
+    // the log is not in memory
+    drop(spa.take_log(&objset));
+    assert!(chain.len() > 1);
+    for broken in [chain[0], chain[chain.len() / 2], chain[chain.len() - 1]] {
+        pools.break_blocks(&[broken]);
+        pools.refuses(&spa, "zila/a");
+        assert_eq!(objset.phys().zil_header, header);
+    }
+    drop(objset);
+    pools.break_blocks(&[]);
+    spa.export().unwrap();
+    drop(spa);
+    pools.replay(i64::MAX).unwrap();
+    pools.check();
+}
+
+#[test]
+fn a_record_whose_block_cannot_be_read_waits_with_those_after_it() {
+    let pools = Pools::new("zil-a");
+    let (_, data) = logged(&pools.look(), "zila/a");
+    assert!(data.len() > 2);
+    for (prime, width) in [(1, 32), (0, 32), (1, 0)] {
+        let pools = Pools::new("zil-a");
+        let tunables = (tunable::ZIL_REPLAY_PRIME.get(), tunable::ZIL_REPLAY_PARALLEL.get());
+        tunable::ZIL_REPLAY_PRIME.set(prime);
+        tunable::ZIL_REPLAY_PARALLEL.set(width);
+        pools.break_blocks(&data);
+        let spa = pools.import(i64::MAX, OpenOptions::default()).unwrap();
+        support::load_keys(pools.name, &spa.view().unwrap());
+        pools.refuses(&spa, "zila/a");
+        // the others do not wait
+        Zfs::open(&spa, "zila/b").unwrap();
+        spa.export().unwrap();
+        drop(spa);
+        let spa = pools.import(i64::MAX, OpenOptions::default()).unwrap();
+        pools.refuses(&spa, "zila/a");
+        pools.break_blocks(&[]);
+        Zfs::open(&spa, "zila/a").unwrap();
+        spa.export().unwrap();
+        drop(spa);
+        let done = pools.replay(i64::MAX);
+        tunable::ZIL_REPLAY_PRIME.set(tunables.0);
+        tunable::ZIL_REPLAY_PARALLEL.set(tunables.1);
+        done.unwrap();
+        pools.check();
+    }
+}
+
+#[test]
+fn a_pool_is_not_written_while_it_cannot_be_told_whether_a_dataset_has_a_log() {
+    let pools = Pools::new("zil-a");
+    let root = pools.look().dataset("zila/a").unwrap().phys().bp;
+    pools.break_blocks(&[root]);
+    let refused = pools.import(i64::MAX, OpenOptions::default()).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("'zila/a'") && refused.contains("I/O error: DVA 0:"), "{refused}");
+    pools.break_blocks(&[]);
+    pools.replay(i64::MAX).unwrap();
+    pools.check();
 }

@@ -150,6 +150,10 @@ impl Replayer for Player<'_> {
         self.0.reap();
     }
 
+    fn is_unanswered(error: &Error) -> bool {
+        error.is_unanswered()
+    }
+
     fn sync(&self) -> Result<(), Error> {
         Ok(self.0.spa().sync()?)
     }

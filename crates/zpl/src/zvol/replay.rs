@@ -62,6 +62,10 @@ impl Replayer for Player<'_> {
 
     fn after_window(&self) {}
 
+    fn is_unanswered(error: &Error) -> bool {
+        error.is_unanswered()
+    }
+
     fn sync(&self) -> Result<(), Error> {
         Ok(self.spa.sync()?)
     }

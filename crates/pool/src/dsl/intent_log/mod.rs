@@ -70,7 +70,12 @@ impl Spa {
     /// # Errors
     /// When a part of a log cannot be read because its device is missing; nothing was done then.
     pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
-        let (logs, claimed): (Vec<Logged>, Vec<Logged>) = with_logs(pool)?.into_iter().partition(Logged::is_unclaimed);
+        let (logs, unknown) = with_logs(pool)?;
+        if let Some((name, why)) = unknown.into_iter().next().filter(|_| !missing_ok) {
+            let why = format!("whether '{name}' has an intent log cannot be read, and its log would be lost: {why}");
+            return Err(Error::NotWritable(why));
+        }
+        let (logs, claimed): (Vec<Logged>, Vec<Logged>) = logs.into_iter().partition(Logged::is_unclaimed);
         self.dsl.logs.found.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
         let gone = if missing_ok { gone_logs(pool) } else { BTreeSet::new() };
         if logs.is_empty() && gone.is_empty() {
@@ -287,14 +292,14 @@ fn unused(mut gone: BTreeSet<u64>, found: &[(Logged, Survey)], claimed: &[Logged
 
 /// Returns the datasets whose logs are not claimed.
 fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
-    let mut logs = with_logs(pool)?;
+    let (mut logs, _unknown) = with_logs(pool)?;
     logs.retain(Logged::is_unclaimed);
     Ok(logs)
 }
 
-/// Returns the datasets that have logs. Unreadable datasets and incomplete receives are left out: their logs cannot be read or do not
-/// exist.
-fn with_logs(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
+/// Returns the datasets that have logs, and the names of those for which devices do not answer. Datasets that are unreadable otherwise, and
+/// incomplete receives, are left out: their logs cannot be read or do not exist.
+fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<(String, dmu::Error)>), Error> {
     let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
     let open = |dataset: &Dataset| {
@@ -302,12 +307,22 @@ fn with_logs(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
         if dataset.is_inconsistent() || phys.bp.is_hole() {
             return None;
         }
-        let objset = Objset::open(pool.zio().clone(), dataset.id(), &phys.bp).ok()?;
-        let has_log = !objset.phys().zil_header.log.is_hole();
-        let (id, name, dir) = (dataset.id(), dataset.name().to_string(), phys.dir_obj);
-        has_log.then_some(Logged { id, name, dir, objset })
+        let name = dataset.name().to_string();
+        match Objset::open(pool.zio().clone(), dataset.id(), &phys.bp) {
+            Ok(objset) if objset.phys().zil_header.log.is_hole() => None,
+            Ok(objset) => Some(Ok(Logged { id: dataset.id(), name, dir: phys.dir_obj, objset })),
+            Err(error) if error.is_unanswered() => Some(Err((name, error))),
+            Err(_) => None,
+        }
     };
-    Ok(base::tasks::map(heads, open).into_iter().flatten().collect())
+    let (mut logs, mut unknown) = (Vec::new(), Vec::new());
+    for found in base::tasks::map(heads, open).into_iter().flatten() {
+        match found {
+            Ok(log) => logs.push(log),
+            Err(dataset) => unknown.push(dataset),
+        }
+    }
+    Ok((logs, unknown))
 }
 
 /// Returns the blocks of a chain, up to the first one that is younger than the last synced txg.
