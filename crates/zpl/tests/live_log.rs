@@ -310,6 +310,58 @@ fn what_the_log_cannot_have_waits_for_the_txg() {
     assert!(differences(&off, &after.open("t/off")).is_empty());
 }
 
+#[test]
+fn what_the_log_cannot_have_is_waited_for_by_those_who_open_the_file_again() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[("xattr", 2)], false);
+    let root = zfs.fs().root();
+    let id = file(&zfs, root, "a", b"data");
+    zfs.sync().unwrap();
+    rig.spa.sync().unwrap();
+    zfs.set_xattr(&ROOT, id, b"user.flag", b"", XattrMode::Set).unwrap();
+    // so many other files are used that this one is forgotten
+    let below = dir(&zfs, root, "below");
+    for n in 0..17_000 {
+        make(&zfs, below, &format!("{n}"), &NewFile::new(Kind::File, 0o600));
+    }
+    zfs.fsync(id).unwrap();
+    assert!(differences(&zfs, &rig.after_cut(&[], false).open("t/f")).is_empty());
+    // the file system is closed and opened again within the txg
+    zfs.set_xattr(&ROOT, id, b"user.other", b"", XattrMode::Set).unwrap();
+    drop(zfs);
+    let zfs = Zfs::open(&rig.spa, "t/f").unwrap();
+    zfs.fsync(id).unwrap();
+    assert!(differences(&zfs, &rig.after_cut(&[], false).open("t/f")).is_empty());
+}
+
+/// Changes of names are part of every commit: with the name of a hidden file an attribute leaves its directory, and must have arrived
+/// among the system attributes by then.
+#[test]
+fn an_attribute_that_moves_is_in_one_of_its_places_after_a_crash() {
+    let (in_dir, in_sa) = (1, 2);
+    for (from, to, new) in [(in_dir, in_sa, &b"new"[..]), (in_dir, in_sa, b""), (in_sa, in_dir, b"new")] {
+        let rig = Rig::new(&["/a"]);
+        let zfs = rig.file_system("t/f", &[("xattr", from)], false);
+        let root = zfs.fs().root();
+        let (id, other) = (file(&zfs, root, "a", b"data"), file(&zfs, root, "other", b"data"));
+        zfs.set_xattr(&ROOT, id, b"user.a", b"old", XattrMode::Set).unwrap();
+        let xattr = [("xattr".to_string(), pool::Value::Number(to))];
+        rig.spa.set_props("t/f", &xattr, pool::PropSource::Local).unwrap();
+        rig.spa.sync().unwrap();
+        zfs.set_xattr(&ROOT, id, b"user.a", new, XattrMode::Set).unwrap();
+        zfs.write(&ROOT, other, 0, b"more").unwrap();
+        zfs.fsync(other).unwrap();
+        let after = rig.after_cut(&[], false);
+        let found = after.open("t/f").get_xattr(&ROOT, id, b"user.a");
+        assert!(found.as_ref().is_ok_and(|found| found == new || found == b"old"), "{from} to {to}: {found:?}");
+        zfs.fsync(id).unwrap();
+        let after = rig.after_cut(&[], false);
+        let found = after.open("t/f");
+        assert_eq!(found.get_xattr(&ROOT, id, b"user.a").unwrap(), new, "{from} to {to}");
+        assert_eq!(found.list_xattrs(&ROOT, id).unwrap(), [b"user.a"]);
+    }
+}
+
 /// OpenZFS replays a block that is pointed at as a whole: if the write has not moved the end of the file, but the end lies in the
 /// block, it moves to the block's end. So such a write is not logged by a pointer.
 #[test]

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::tunable;
+use base::{Txg, tunable};
 use parking_lot::MutexGuard;
 
 use super::Zil;
@@ -49,7 +49,10 @@ impl Zil {
             return Ok(());
         }
         self.stats.commit_count.add(1);
-        let part = self.pending.lock().join(object);
+        let (missed, part) = {
+            let mut pending = self.pending.lock();
+            (pending.missed(object), pending.join(object))
+        };
         let safe = match part {
             Part::Nothing => true,
             Part::Lead => self.lead(),
@@ -61,7 +64,7 @@ impl Zil {
         if !safe {
             self.stats.commit_error_count.add(1);
         }
-        let owed = self.owed();
+        let owed = self.owed().max(missed.unwrap_or(Txg(0)));
         if owed <= self.device.synced() {
             return Ok(());
         }

@@ -9,8 +9,8 @@
 //!   sleep until that batch is finished ([`Zil::commit`]).
 //! * **The next block is allocated before it is needed**, and its size predicted (`bursts`), because its address is part of the
 //!   block before. All blocks of a batch are therefore known before one is written, and are written to the devices together.
-//! * **If the log fails, a txg takes its place.** The txg of any change that cannot be logged is noted as *owed*: commits return
-//!   when that txg is on disk.
+//! * **If the log fails, a txg takes its place.** The txg of any change that could not be logged is noted as *owed*: commits return
+//!   when that txg is on disk. A change for which there is no record is *missed*: commits of its object return when its txg is on disk.
 //! * **A synced txg cleans up** (`lwb`): its records are dropped, blocks that hold no younger records are freed, and the header
 //!   then points to the first of the remaining blocks.
 //!
@@ -111,6 +111,13 @@ impl Zil {
         }
     }
 
+    /// Notes that a change of `object` in the txg of `tx` cannot be logged: a commit of the object, or of all, waits for that txg.
+    pub fn miss(&self, tx: &Tx, object: u64) {
+        if self.logs() {
+            self.pending.lock().miss(tx.txg(), object);
+        }
+    }
+
     fn owe(&self, txg: Txg) {
         self.owed.fetch_max(txg.0, Ordering::AcqRel);
     }
@@ -136,9 +143,12 @@ impl Zil {
         *self.source.write() = Some(source);
     }
 
-    /// Sets the properties.
+    /// Sets the properties. After `sync=disabled` commits wait for the changes that were made under it.
     pub fn set_policy(&self, policy: ZilPolicy) {
-        *self.policy.write() = policy;
+        let before = std::mem::replace(&mut *self.policy.write(), policy);
+        if before.sync == SyncMode::Disabled && policy.sync != SyncMode::Disabled {
+            self.owe(self.device.newest());
+        }
     }
 
     /// The properties.

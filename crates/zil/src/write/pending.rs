@@ -1,6 +1,7 @@
 //! Pending state of a log: records by txg, and the batches that committers wait for.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use base::Txg;
@@ -58,10 +59,47 @@ impl Itxs {
     }
 }
 
+/// The most objects whose missed changes are noted each by itself.
+const MISSED_MAX: usize = 4096;
+
+/// Changes that the log cannot have.
+#[derive(Default)]
+struct Missed {
+    /// The last txg with one, by object.
+    by_object: BTreeMap<u64, Txg>,
+    /// The last txg with one that is not noted by its object.
+    others: Option<Txg>,
+}
+
+impl Missed {
+    fn add(&mut self, txg: Txg, object: u64) {
+        let full = self.by_object.len() >= MISSED_MAX;
+        match self.by_object.entry(object) {
+            Entry::Occupied(mut last) => *last.get_mut() = txg.max(*last.get()),
+            Entry::Vacant(_) if full => self.others = self.others.max(Some(txg)),
+            Entry::Vacant(free) => drop(free.insert(txg)),
+        }
+    }
+
+    fn clean(&mut self, synced: Txg) {
+        self.by_object.retain(|_, txg| *txg > synced);
+        self.others = self.others.filter(|txg| *txg > synced);
+    }
+
+    fn last(&self, object: Option<u64>) -> Option<Txg> {
+        let noted = match object {
+            Some(object) => self.by_object.get(&object).copied(),
+            None => self.by_object.values().max().copied(),
+        };
+        noted.max(self.others)
+    }
+}
+
 /// All changes that are neither on disk nor in the log yet.
 #[derive(Default)]
 pub(crate) struct Pending {
     txgs: BTreeMap<Txg, Itxs>,
+    missed: Missed,
     /// The next batch; `None` as long as no caller waits.
     next: Option<Arc<Batch>>,
     waiting: usize,
@@ -108,20 +146,33 @@ impl Pending {
         for itxs in self.txgs.values_mut() {
             itxs.by_object.remove(&object);
         }
+        self.missed.by_object.remove(&object);
+    }
+
+    /// Notes that a change of `object` cannot be logged.
+    pub(crate) fn miss(&mut self, txg: Txg, object: u64) {
+        self.missed.add(txg, object);
+    }
+
+    /// Returns the last txg with a change of `object`, or of any object if `None`, that the log does not have; `None` if all are on disk or
+    /// logged.
+    pub(crate) fn missed(&self, object: Option<u64>) -> Option<Txg> {
+        self.missed.last(object)
     }
 
     /// Drops the records of all txgs up to `synced`, which are on disk (OpenZFS: `zil_clean`).
     pub(crate) fn clean(&mut self, synced: Txg) {
         self.txgs = self.txgs.split_off(&Txg(synced.0.saturating_add(1)));
+        self.missed.clean(synced);
     }
 
     /// True if there are records of a txg after `txg`.
     pub(crate) fn is_beyond(&self, txg: Txg) -> bool {
-        self.txgs.last_key_value().is_some_and(|(last, _)| *last > txg)
+        self.txgs.last_key_value().is_some_and(|(last, _)| *last > txg) || self.missed(None) > Some(txg)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.txgs.is_empty()
+        self.txgs.is_empty() && self.missed(None).is_none()
     }
 
     /// Joins the next batch, together with the records that wait for `object`, or for all objects if `None` (OpenZFS:

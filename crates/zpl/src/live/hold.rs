@@ -115,7 +115,7 @@ impl Owed {
     /// # Errors
     /// EIO if the pool is suspended.
     pub(crate) fn settle(self, log: &Log) -> Result<(), Error> {
-        if self.0 { log.commit_all() } else { Ok(()) }
+        if self.0 { log.commit(None) } else { Ok(()) }
     }
 }
 

@@ -5,13 +5,12 @@
 //! names are part of every commit; records of a single file wait for a commit of that file, or of all.
 //!
 //! A change that cannot be logged is *missed*: an extended attribute without the feature `zilsaxattr`, or with an empty value. A
-//! wait for that file, or for all files, then waits for the txg. So does every wait after `sync=disabled` has ended, for the
-//! changes made under it.
+//! wait for that file, or for all files, then waits for the txg; the log of the dataset notes it, which outlives the files in memory and
+//! the handles of the file system. So does every wait after `sync=disabled` has ended, for the changes made under it.
 //!
 //! A commit may wait for a txg. So the caller must not hold a transaction meanwhile: that of a batch is released first, and
 //! `sync=always` takes effect at the end of an operation or of the batch.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::Txg;
@@ -31,10 +30,6 @@ pub(crate) struct Log {
     spa: Arc<Spa>,
     /// `None` until the existing log is replayed: a replay is not logged.
     zil: OnceLock<Arc<Zil>>,
-    /// The last txg with a change of a single file that the log does not hold.
-    missed: AtomicU64,
-    /// The last txg of which the log holds nothing.
-    blind: AtomicU64,
 }
 
 /// A piece of a write that is to be logged.
@@ -66,7 +61,7 @@ impl Piece<'_> {
 
 impl Log {
     pub(crate) fn new(spa: &Arc<Spa>) -> Arc<Log> {
-        Arc::new(Log { spa: spa.clone(), zil: OnceLock::new(), missed: AtomicU64::new(0), blind: AtomicU64::new(0) })
+        Arc::new(Log { spa: spa.clone(), zil: OnceLock::new() })
     }
 
     /// Starts logging, after the existing log is replayed.
@@ -77,11 +72,8 @@ impl Log {
     }
 
     pub(crate) fn set_policy(&self, policy: ZilPolicy) {
-        let Some(zil) = self.zil.get() else { return };
-        let before = zil.policy();
-        zil.set_policy(policy);
-        if before.sync == SyncMode::Disabled && policy.sync != SyncMode::Disabled {
-            self.blind.fetch_max(self.spa.txgs().open().0, Ordering::Relaxed);
+        if let Some(zil) = self.zil.get() {
+            zil.set_policy(policy);
         }
     }
 
@@ -140,9 +132,9 @@ impl Log {
     }
 
     /// Notes that a change of a file is not in the log.
-    pub(crate) fn miss(self: &Arc<Self>, tx: &Tx) {
-        if self.logs() {
-            self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
+    pub(crate) fn miss(&self, tx: &Tx, object: u64) {
+        if let Some(zil) = self.zil.get() {
+            zil.miss(tx, object);
         }
     }
 
@@ -158,26 +150,15 @@ impl Log {
         self.zil().is_some_and(|zil| zil.policy().sync == SyncMode::Always)
     }
 
-    /// Waits for the changes of one file and all names, or for all changes; `missed` is the last txg with a change of the file
-    /// that the log does not hold. No transaction is held.
+    /// Waits for the changes of one file and all names, or for all changes. No transaction is held.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
-    pub(crate) fn commit(&self, object: Option<u64>, missed: u64) -> Result<(), Error> {
-        let missed = missed.max(self.blind.load(Ordering::Relaxed));
+    pub(crate) fn commit(&self, object: Option<u64>) -> Result<(), Error> {
         match self.zil.get() {
-            Some(zil) if missed <= self.spa.txgs().synced().0 => Ok(zil.commit(object)?),
-            Some(zil) if zil.policy().sync == SyncMode::Disabled => Ok(()),
-            _ => Ok(self.spa.sync()?),
+            Some(zil) => Ok(zil.commit(object)?),
+            None => Ok(self.spa.sync()?),
         }
-    }
-
-    /// As [`Log::commit`], for all files.
-    ///
-    /// # Errors
-    /// As [`Log::commit`].
-    pub(crate) fn commit_all(&self) -> Result<(), Error> {
-        self.commit(None, self.missed.load(Ordering::Relaxed))
     }
 }
 
@@ -298,7 +279,7 @@ impl Zfs {
         }
         match self.settings().sync {
             super::SYNC_DISABLED => Ok(()),
-            _ => self.log().commit(Some(id), node.missed()),
+            _ => self.log().commit(Some(node.id())),
         }
     }
 
@@ -312,7 +293,7 @@ impl Zfs {
         }
         match self.settings().sync {
             super::SYNC_DISABLED => Ok(()),
-            _ => self.log().commit_all(),
+            _ => self.log().commit(None),
         }
     }
 }

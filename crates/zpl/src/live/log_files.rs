@@ -17,6 +17,8 @@ use crate::{Attrs, FileFlags};
 
 /// The mask bit which says that further attributes follow (OpenZFS on Linux: `ATTR_XVATTR`).
 const ATTR_XVATTR: u64 = 1 << 31;
+/// Bytes of a SETSAXATTR beside its name and value, at most (OpenZFS: `lr_setsaxattr_t`, a NUL, and padding).
+const SETSAXATTR_HEAD: u64 = 64;
 /// Bytes of a CLONE_RANGE before its pointers (OpenZFS: `lr_clone_range_t`), and of a pointer.
 const CLONE_HEAD: u64 = 72;
 const BLKPTR: u64 = 128;
@@ -98,18 +100,25 @@ impl Zfs {
         }
     }
 
-    /// Logs a SETSAXATTR, by the stored name. An empty value means removal in a record, so it cannot be logged.
-    pub(crate) fn log_sa_xattr(&self, tx: &Tx, node: &Znode, name: &[u8], value: Option<&[u8]>) {
+    /// Logs a SETSAXATTR, by the stored name. One that `moves` from or to the hidden directory is part of every commit, as the records of
+    /// that directory are.
+    pub(crate) fn log_sa_xattr(&self, tx: &Tx, node: &Znode, name: &[u8], value: Option<&[u8]>, moves: bool) {
         if self.is_unlogged(node) {
             return;
         }
-        if !self.settings().logs_sa_xattrs || value.is_some_and(<[u8]>::is_empty) {
-            node.miss(tx);
-            self.log().miss(tx);
+        if !self.can_log_sa_xattr(name, value) {
+            self.log().miss(tx, node.id());
             return;
         }
         let record = Record::SetSaXattr { foid: node.id(), name, value };
-        self.log_file(tx, node, TxType::Setsaxattr, &record);
+        self.log().put(tx, TxType::Setsaxattr, &record, Some(node.id()), moves || node.writes_sync());
+    }
+
+    /// True if a SETSAXATTR can have this value. An empty one means removal in a record, so it cannot be logged.
+    pub(crate) fn can_log_sa_xattr(&self, name: &[u8], value: Option<&[u8]>) -> bool {
+        let len = name.len() + value.map_or(0, <[u8]>::len);
+        let fits = self.log().room_behind(SETSAXATTR_HEAD) >= len as u64;
+        self.settings().logs_sa_xattrs && fits && value.is_none_or(|value| !value.is_empty())
     }
 
     /// Logs an ACL record.

@@ -86,7 +86,7 @@ impl Zfs {
             return Ok(());
         }
         for (name, value) in self.packed_xattrs(node)? {
-            self.log_sa_xattr(tx, node, &name, Some(&value));
+            self.log_sa_xattr(tx, node, &name, Some(&value), false);
         }
         let hidden = node.with_attrs(|attrs| attrs.xattr_dir);
         if hidden == 0 {

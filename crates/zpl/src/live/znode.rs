@@ -38,8 +38,6 @@ pub struct Znode {
     nascent: AtomicBool,
     /// True if it is known to have no capabilities attribute (Linux: `S_NOSEC`).
     plain: AtomicBool,
-    /// The last txg with a change that the intent log does not hold.
-    missed: AtomicU64,
     state: Versioned<State>,
     /// A unique number, different even from an earlier znode of the same file.
     number: u64,
@@ -67,7 +65,6 @@ impl Znode {
             streams: Mutex::default(),
             nascent: AtomicBool::new(false),
             plain: AtomicBool::new(false),
-            missed: AtomicU64::new(0),
             state: Versioned::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         }
@@ -141,16 +138,6 @@ impl Znode {
 
     pub(crate) fn set_plain(&self, plain: bool) {
         self.plain.store(plain, Ordering::Relaxed);
-    }
-
-    /// Notes that a change of the file in this txg is not in the intent log.
-    pub(super) fn miss(&self, tx: &Tx) {
-        self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
-    }
-
-    /// Returns the last txg with a change that the intent log does not hold.
-    pub(super) fn missed(&self) -> u64 {
-        self.missed.load(Ordering::Relaxed)
     }
 
     /// True if it is open for synchronous writes.

@@ -2,7 +2,8 @@
 //!
 //! With `xattr=sa` an attribute is stored in the packed list among the system attributes; with `xattr=dir`, or if it is too large
 //! for that, in a file of a hidden directory ([`xattr_dir`](crate::xattr::hidden_dir)). It is never in both: setting it in one location
-//! removes it from the other. While attributes of a file change its `content` is locked.
+//! removes it from the other. (It stays in the directory if the intent log could record that it leaves, but not that it arrives.) While
+//! attributes of a file change its `content` is locked.
 //!
 //! User attributes are stored with the prefix `user.`; a name without it, written by another system, counts as the same and is
 //! removed when it is set again.
@@ -231,24 +232,23 @@ impl Zfs {
         packed.push((name.to_vec(), value.to_vec()));
         let bytes = pack(node, &packed)?;
         let fits = value.len() <= SA_VALUE_MAX && bytes.len() <= SA_LIST_MAX;
-        if self.settings().xattr == XATTR_SA && fits {
-            for stored in in_dir {
-                self.remove_hidden(tx, node, &stored)?;
-            }
+        // the log may end after any record: the new place is logged before the old one goes, or else it stays where it is
+        let may_move = in_dir.is_empty() || self.is_unlogged(node) || self.can_log_sa_xattr(name, Some(value));
+        if self.settings().xattr == XATTR_SA && fits && may_move {
             self.set_packed(tx, node, bytes)?;
-            self.log_gone(tx, node, gone.iter().filter(|stored| *stored != name));
-            self.log_sa_xattr(tx, node, name, Some(value));
-            return Ok(());
+            self.log_sa_xattr(tx, node, name, Some(value), !in_dir.is_empty());
+            self.log_gone(tx, node, gone.iter().filter(|stored| *stored != name), false);
+            return in_dir.iter().try_for_each(|stored| self.remove_hidden(tx, node, stored));
         }
+        self.write_hidden(tx, cred, node, name, value)?;
         for stored in in_dir.iter().filter(|stored| *stored != name) {
             self.remove_hidden(tx, node, stored)?;
         }
-        self.write_hidden(tx, cred, node, name, value)?;
         if in_list {
             packed.truncate(rest);
             let bytes = pack(node, &packed)?;
             self.set_packed(tx, node, bytes)?;
-            self.log_gone(tx, node, gone.iter());
+            self.log_gone(tx, node, gone.iter(), true);
             return Ok(());
         }
         self.changed(tx, node)
@@ -275,9 +275,9 @@ impl Zfs {
         })
     }
 
-    /// Logs the removal of attributes from the packed list.
-    fn log_gone<'a>(&self, tx: &Tx, node: &Znode, names: impl Iterator<Item = &'a Vec<u8>>) {
-        names.for_each(|stored| self.log_sa_xattr(tx, node, stored, None));
+    /// Logs the removal of attributes from the packed list, which perhaps `moves` them to the hidden directory.
+    fn log_gone<'a>(&self, tx: &Tx, node: &Znode, names: impl Iterator<Item = &'a Vec<u8>>, moves: bool) {
+        names.for_each(|stored| self.log_sa_xattr(tx, node, stored, None, moves));
     }
 
     /// Removes an attribute from all locations; returns true if it existed. `content` is held.
@@ -292,7 +292,7 @@ impl Zfs {
         if !gone.is_empty() {
             let bytes = pack(node, &packed)?;
             self.set_packed(tx, node, bytes)?;
-            self.log_gone(tx, node, gone.iter());
+            self.log_gone(tx, node, gone.iter(), false);
         } else if !in_dir.is_empty() {
             self.changed(tx, node)?;
         }

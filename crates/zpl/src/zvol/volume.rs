@@ -258,7 +258,7 @@ impl Volume {
     /// # Errors
     /// EIO if the pool is suspended.
     pub fn flush(&self) -> Result<(), Error> {
-        self.body.log.commit_all()
+        self.body.log.commit(None)
     }
 
     /// Changes the size of the volume, to a multiple of its blocks; data beyond it is freed.
