@@ -24,6 +24,8 @@ pub struct ScrubCursor {
     pub phys: ScanPhys,
     /// Datasets to come, and the txg up to which their blocks were read as others'; txg 0 means that the dataset itself tells it.
     queue: BTreeMap<u64, Txg>,
+    /// The synced txg whose datasets it names; `None` for those that there are now.
+    pub(super) of: Option<Txg>,
 }
 
 /// The next tree to read.
@@ -44,7 +46,7 @@ pub struct Target {
 impl ScrubCursor {
     /// Returns the beginning of a scrub.
     pub(super) fn new(phys: ScanPhys) -> ScrubCursor {
-        ScrubCursor { phys, queue: BTreeMap::new() }
+        ScrubCursor { phys, queue: BTreeMap::new(), of: None }
     }
 
     /// Returns the beginning of the same scan, over another state of the pool.
@@ -70,7 +72,7 @@ impl ScrubCursor {
                 queue.insert(id, Txg(txg.first()));
             }
         }
-        Ok(ScrubCursor { phys, queue })
+        Ok(ScrubCursor { phys, queue, of: None })
     }
 
     /// Writes the record and the datasets that belong to it.

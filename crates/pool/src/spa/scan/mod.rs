@@ -10,7 +10,7 @@
 //! # Datasets that change meanwhile
 //! Each txg that changed anything [settles](ScrubCursor::settle) the record: a destroyed dataset is replaced by its successor, and a new snapshot
 //! is read before its head, because its blocks may be freed from the head. So the record never names a missing dataset. Where heads are
-//! swapped, as at the end of a receive, they are swapped in the record too.
+//! swapped, as at the end of a receive, they are swapped in the record too, and in the cursor of a slice that runs ([`Swaps`](swaps::Swaps)).
 
 mod cursor;
 mod errors;
@@ -19,6 +19,7 @@ mod run;
 mod search;
 mod slice;
 mod stored;
+mod swaps;
 mod times;
 mod walk;
 
@@ -103,8 +104,12 @@ impl Spa {
         self.sync_task(move |cx| {
             // it may have been stopped
             let Some(now) = running(cx.mos)?.filter(|now| now.func == cursor.phys.func) else { return Ok(()) };
-            // the record already accounts for datasets destroyed meanwhile
-            let mut cursor = if cursor.is_whole(cx.mos) { cursor } else { ScrubCursor::load(cx.mos, now.clone())? };
+            let cursor = cx.spa.scanner.swaps.lock().follow(cursor);
+            // the record already accounts for datasets that were swapped or destroyed meanwhile
+            let mut cursor = match cursor.filter(|cursor| cursor.is_whole(cx.mos)) {
+                Some(cursor) => cursor,
+                None => ScrubCursor::load(cx.mos, now.clone())?,
+            };
             cursor.phys = ScanPhys {
                 queue_obj: now.queue_obj,
                 flags: now.flags,
@@ -184,6 +189,7 @@ impl Spa {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
         let mut cursor = ScrubCursor::load(mos, phys)?;
         cursor.swap(one, other);
+        self.scanner.swaps.lock().add(tx.txg(), one, other);
         cursor.put(mos, tx)
     }
 
@@ -210,7 +216,10 @@ impl Pool {
     pub fn scrub_cursor(&self, func: ScanFunc) -> Result<Option<ScrubCursor>, Error> {
         let scrub = running(&self.mos)?.filter(|s| s.func == func);
         let going = scrub.filter(|s| s.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
-        going.map(|phys| ScrubCursor::load(&self.mos, phys)).transpose()
+        let Some(phys) = going else { return Ok(None) };
+        let mut cursor = ScrubCursor::load(&self.mos, phys)?;
+        cursor.of = Some(self.uberblock.txg);
+        Ok(Some(cursor))
     }
 }
 

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::search::{Search, go_on, searches};
 use super::slice::{Slicer, entry};
+use super::swaps::Swaps;
 use super::walk::Walked;
 use super::{ScrubCursor, ScrubRange, ScrubResult, errors, running};
 use crate::spa::Spa;
@@ -52,6 +53,8 @@ pub struct ScanFigures {
 #[derive(Default)]
 pub(crate) struct Scanner {
     run: Mutex<Option<Run>>,
+    /// Heads that were swapped lately.
+    pub(super) swaps: Mutex<Swaps>,
     /// The results of the last scan that finished.
     ended: Mutex<Option<Arc<Tally>>>,
     start_time: AtomicU64,
