@@ -1,5 +1,7 @@
 //! Many concurrent reads, for work that waits for devices.
 //!
+//! The threads belong to the call: if they wait for a device that hangs, or for a suspended pool, nobody else's work is held up.
+//!
 //! Hundreds of reads that wait for a remote device can wait together, while a read that finds its block in memory only costs CPU time. Each
 //! thread has a cost too, above all the memory that it starts with. So the number of threads follows the recent time per item, its
 //! [`Pace`].
@@ -9,6 +11,8 @@ use std::thread::Scope;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+
+use crate::tasks;
 
 /// Maximum number of concurrent reads.
 const DEPTH: usize = 64;
@@ -53,7 +57,7 @@ impl Pace {
 
     /// The number of threads that `left` items justify, at most `most`.
     pub fn threads(&self, left: usize, most: usize) -> usize {
-        let (mean, cores) = (self.0.load(Ordering::Relaxed), crate::tasks::width() as u64);
+        let (mean, cores) = (self.0.load(Ordering::Relaxed), tasks::width() as u64);
         let useful = (mean / CORE_NS).max(cores).min(mean.saturating_mul(left as u64) / THREAD_NS);
         usize::try_from(useful).unwrap_or(usize::MAX).min(left).min(most).max(1)
     }
@@ -100,9 +104,37 @@ pub fn ahead<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> 
     Pump::new(&items, work, DEPTH_CACHED, true).run()
 }
 
+/// The result of `work` for each item, in the order of the items, with all of them at the same time from the start: for a few items, each of
+/// which waits for a device of its own.
+pub fn together<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let most = if tasks::width() == 1 { 1 } else { items.len().min(DEPTH) };
+    if most < 2 {
+        return items.into_iter().map(work).collect();
+    }
+    let mut done: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    let rest = Mutex::new(items.into_iter().zip(&mut done));
+    let mark = tasks::mark();
+    let go = || {
+        while let Some((item, place)) = { rest.lock().next() } {
+            *place = Some(tasks::marked(mark, || work(item)));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..most {
+            // without a thread it only takes longer
+            let _thread = std::thread::Builder::new().name("wait".to_owned()).spawn_scoped(scope, go);
+        }
+        go();
+    });
+    drop(rest);
+    done.into_iter().flatten().collect()
+}
+
 struct Pump<'a, T, R, F> {
     items: &'a [T],
     work: F,
+    /// What the caller's thread works for.
+    mark: tasks::Mark,
     most: usize,
     /// True if the rest is skipped when the work is quick.
     leaves: bool,
@@ -118,10 +150,10 @@ struct Pump<'a, T, R, F> {
 impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
     fn new(items: &'a [T], work: F, most: usize, leaves: bool) -> Self {
         // with one thread, the items are processed in order
-        let most = if crate::tasks::width() == 1 { 1 } else { most };
+        let most = if tasks::width() == 1 { 1 } else { most };
         let (pace, spent_ns) = (Pace::default(), AtomicU64::new(0));
         let (next, threads) = (AtomicUsize::new(0), AtomicUsize::new(1));
-        Pump { items, work, most, leaves, pace, spent_ns, next, threads, done: Mutex::default() }
+        Pump { items, work, mark: tasks::mark(), most, leaves, pace, spent_ns, next, threads, done: Mutex::default() }
     }
 
     fn run(self) -> Vec<R> {
@@ -153,7 +185,8 @@ impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
     fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, n: usize) {
         let wanted = self.pace.threads(self.items.len().saturating_sub(n), self.most);
         grow(&self.threads, wanted, || {
-            std::thread::Builder::new().name("read".to_owned()).spawn_scoped(scope, || self.go(scope)).is_ok()
+            let go = || tasks::marked(self.mark, || self.go(scope));
+            std::thread::Builder::new().name("read".to_owned()).spawn_scoped(scope, go).is_ok()
         });
     }
 }
@@ -175,6 +208,21 @@ mod tests {
         let squares: Vec<u64> = (0..1000).map(|n| n * n).collect();
         assert_eq!(all((0..1000u64).collect(), |n| n * n), squares);
         assert!(all(Vec::<u64>::new(), |n| *n).is_empty());
+    }
+
+    #[test]
+    fn a_few_wait_at_the_same_time_and_hold_up_nobody() {
+        let all = std::sync::Barrier::new(8);
+        let waited = tasks::syncing(|| {
+            together((0..8u64).collect(), |n| {
+                all.wait();
+                // also while all of them wait
+                (n, tasks::is_syncing(), tasks::map((0..100u64).collect(), |n| n).len())
+            })
+        });
+        assert_eq!(waited, (0..8).map(|n| (n, true, 100)).collect::<Vec<_>>());
+        assert!(together(Vec::<u64>::new(), |n| n).is_empty());
+        assert!(tasks::syncing(|| super::all((0..1000u64).collect(), |_| tasks::is_syncing())).iter().all(|is| *is));
     }
 
     #[test]

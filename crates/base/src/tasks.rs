@@ -1,7 +1,8 @@
 //! Batches of work on all cores.
 //!
 //! The unit is a batch of independent items whose results are needed in the order of the items. The threads are rayon's, one per core,
-//! shared by the whole process. [`inline`] makes the calling thread process everything itself, for reproducible runs.
+//! shared by the whole process: an item must not wait for a device, which may hang, or for a pool, which may be suspended, because that would
+//! hold up all other pools ([`pump`](crate::pump) is for such items). [`inline`] makes the calling thread process everything itself, for reproducible runs.
 
 use std::cell::Cell;
 
@@ -15,7 +16,7 @@ thread_local! {
 
 /// What a thread works for.
 #[derive(Clone, Copy)]
-struct Mark {
+pub(crate) struct Mark {
     syncing: bool,
     can_fail: bool,
 }
@@ -52,7 +53,12 @@ pub fn must_succeed() -> bool {
     mark.syncing && !mark.can_fail
 }
 
-fn marked<R>(mark: Mark, work: impl FnOnce() -> R) -> R {
+/// What this thread works for.
+pub(crate) fn mark() -> Mark {
+    MARK.get()
+}
+
+pub(crate) fn marked<R>(mark: Mark, work: impl FnOnce() -> R) -> R {
     let _before = Before(MARK.replace(mark));
     work()
 }

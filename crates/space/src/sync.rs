@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Txg, tasks};
+use base::{Txg, pump};
 use ondisk::spacemap::Action;
 
 use crate::flush::{FlushAll, LogSpace, MetaslabId};
@@ -418,7 +418,7 @@ fn extend<S: MapStore>(store: &mut S, map: &mut MapInfo, encoder: Encoder) -> Re
 /// Writes the headers that promise more than exists: older versions left such headers with log space maps. Reads all maps to find
 /// them.
 fn mend_headers<S: MapStore>(p: &mut Pass<'_, S>) -> Result<(), S::Error> {
-    let found = tasks::map(p.mgr.metaslabs(), |id| p.mgr.promises_too_much(id).then_some(id));
+    let found = pump::all(p.mgr.metaslabs(), |id| p.mgr.promises_too_much(*id).then_some(*id));
     for id in found.into_iter().flatten() {
         p.mgr.with(id, |ms| write_header(p.store, ms)).unwrap_or(Ok(()))?;
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Txg, tasks};
+use base::{Txg, pump};
 use dmu::Objset;
 use ondisk::dsl::RedactEntry;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DNODE_SIZE, DnodePhys, ObjectType};
@@ -113,7 +113,7 @@ impl Traversal<'_> {
             let mut below: Vec<Option<Result<Buf, zio::Error>>> = Vec::new();
             if is_parent {
                 let wanted = some.iter().enumerate().map(|(n, bp)| (first.saturating_add(n as u64), bp)).collect();
-                below = tasks::map(wanted, |(blkid, bp)| self.read_parent(of, bp, level, blkid));
+                below = pump::all(wanted, |(blkid, bp)| self.read_parent(of, bp, level, *blkid));
             }
             let mut below = below.into_iter();
             for (n, bp) in some.iter().enumerate() {

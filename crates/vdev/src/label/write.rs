@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{Endian, Guid, Txg, tasks};
+use base::{Endian, Guid, Txg, pump};
 use codec::embedded::seal_label;
 use nvlist::{Encoding, NvList};
 use ondisk::Uberblock;
@@ -325,7 +325,7 @@ pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -
 fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
     // also those that have been lost since the txg wrote to them
     let leaves: Vec<&Leaf> = tree.leaves().iter().map(|leaf| &**leaf).collect();
-    let flushed = tasks::map(leaves, |leaf| (leaf, leaf.flush(), leaf.failed_flushes()));
+    let flushed = pump::together(leaves, |leaf| (leaf, leaf.flush(), leaf.failed_flushes()));
     let mut failed = None;
     for (leaf, _, failures) in &flushed {
         if leaf.is_suspect(*failures) {
@@ -360,7 +360,7 @@ fn write_round(tree: &VdevTree, config: &PoolLabel<'_>, which: &[usize]) -> Resu
     for (n, (top, list)) in tops.iter().enumerate() {
         jobs.extend(labelled(tree, top).map(|leaf| (n, *list, leaf)));
     }
-    let done = tasks::map(jobs, |(n, list, leaf)| {
+    let done = pump::together(jobs, |(n, list, leaf)| {
         let area = pack(&leaf_config(config.pool, list, leaf.guid()), Endian::Little, &leaf.name())?;
         Ok::<_, Error>((n, settled(leaf, |device| write_areas(device, area, which))))
     });
@@ -389,7 +389,7 @@ fn write_uberblocks(tree: &VdevTree, everywhere: bool, ub: &Uberblock) -> Result
     }
     let jobs: Vec<(u64, &Leaf)> =
         tops.iter().flat_map(|top| labelled(tree, top).map(|leaf| (u64::from(top.ashift()), leaf))).collect();
-    let done = tasks::map(jobs, |(ashift, leaf)| settled(leaf, |device| write_uberblock(device, ashift, ub)));
+    let done = pump::together(jobs, |(ashift, leaf)| settled(leaf, |device| write_uberblock(device, ashift, ub)));
     if done.contains(&true) {
         Ok(())
     } else {

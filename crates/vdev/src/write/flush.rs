@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{Txg, tasks};
+use base::{Txg, pump};
 
 use crate::config::{VdevConfig, VdevType};
 use crate::{Error, Leaf, TopVdev, VdevTree};
@@ -50,7 +50,7 @@ impl VdevTree {
     /// # Errors
     /// [`Error::Flush`] for the first leaf that fails. As in OpenZFS, a caller may go on: the leaf's next writes will tell.
     pub fn flush(&self) -> Result<(), Error> {
-        tasks::map(self.leaves().iter().map(|leaf| &**leaf).collect(), Leaf::flush).into_iter().collect()
+        pump::together(self.leaves().iter().map(|leaf| &**leaf).collect(), Leaf::flush).into_iter().collect()
     }
 
     /// Brings what was `written` since `before` to stable storage. Leaves that fail, or failed meanwhile for somebody else, have missed its txgs;
@@ -65,7 +65,7 @@ impl VdevTree {
         // also those that have been lost since: what they took may not be there
         let leaves: Vec<&Leaf> = leaves.map(|leaf| &**leaf).collect();
         let mut failed = None;
-        for (leaf, flushed) in tasks::map(leaves, |leaf| (leaf, leaf.flush())) {
+        for (leaf, flushed) in pump::together(leaves, |leaf| (leaf, leaf.flush())) {
             let known = before.0.get(leaf.index()).copied().unwrap_or(0);
             if flushed.is_ok() && leaf.failed_flushes() == known {
                 continue;

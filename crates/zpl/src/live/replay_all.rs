@@ -122,14 +122,14 @@ fn due(spa: &Spa) -> Result<Vec<Due>, Error> {
     let all = view.list(view.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = all.iter().filter_map(|entry| entry.dataset()).collect();
     // a dataset that cannot be read cannot be replayed either; opening it returns the error
-    let look = |dataset: &Dataset| {
+    let look = |dataset: &&Dataset| {
         let header = dataset.objset().ok()?.phys().zil_header.clone();
         let here = dataset.key_status().ok()? != KeyStatus::Unavailable;
         let log = zil::claim::needs_replay(&header);
         let due = here && (log || has_unlinked(dataset).unwrap_or(false));
         due.then(|| Some(Due { name: dataset.name().to_owned(), kind: dataset.kind().ok()?, log })).flatten()
     };
-    Ok(base::tasks::map(heads, look).into_iter().flatten().collect())
+    Ok(base::pump::all(heads, look).into_iter().flatten().collect())
 }
 
 /// True if a file system has files without a name that opening it frees.

@@ -302,7 +302,7 @@ fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
 fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<(String, dmu::Error)>), Error> {
     let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
-    let open = |dataset: &Dataset| {
+    let open = |dataset: &&Dataset| {
         let phys = dataset.phys();
         if dataset.is_inconsistent() || phys.bp.is_hole() {
             return None;
@@ -316,7 +316,7 @@ fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<(String, dmu::Error)>
         }
     };
     let (mut logs, mut unknown) = (Vec::new(), Vec::new());
-    for found in base::tasks::map(heads, open).into_iter().flatten() {
+    for found in base::pump::all(heads, open).into_iter().flatten() {
         match found {
             Ok(log) => logs.push(log),
             Err(dataset) => unknown.push(dataset),

@@ -164,12 +164,12 @@ impl Look<'_> {
 
     fn flush(&mut self) {
         self.bytes = 0;
-        let read = |(bp, bm): (BlkPtr, Bookmark)| {
+        let read = |(bp, bm): &(BlkPtr, Bookmark)| {
             let cx = ReadCx { counts: false, class: IoClass::Scrub, ..ReadCx::NORMAL };
-            let lost = self.zio.verify_sums(&bp, &bm, &cx, &mut Scratch::default()).is_err();
+            let lost = self.zio.verify_sums(bp, bm, &cx, &mut Scratch::default()).is_err();
             (bp.object_type().is_metadata(), lost)
         };
-        for (metadata, lost) in base::tasks::map(std::mem::take(&mut self.batch), read) {
+        for (metadata, lost) in base::pump::all(std::mem::take(&mut self.batch), read) {
             let errors = if metadata { &mut self.errors.metadata } else { &mut self.errors.data };
             *errors += u64::from(lost);
         }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use base::{Txg, tasks};
+use base::{Txg, pump};
 use ondisk::label::key;
 use ondisk::spacemap::SpaceMapHeader;
 use space::flush::LogSpace;
@@ -171,7 +171,7 @@ fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
         id => mos.words(id, count)?,
     };
     ids.resize(count as usize, 0);
-    let opened = tasks::map(ids, |id| (id != 0).then(|| SpaceMap::open(mos, id)).transpose());
+    let opened = pump::all(ids, |id| (*id != 0).then(|| SpaceMap::open(mos, *id)).transpose());
     let info = |map: SpaceMap| MapInfo { object: map.object.id(), block: map.object.block_size(), header: map.header };
     let maps: Result<Vec<_>, Error> = opened.into_iter().map(|map| Ok(map?.map(info))).collect();
     let mut txgs = Vec::new();
