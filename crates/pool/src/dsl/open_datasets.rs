@@ -444,10 +444,10 @@ impl Spa {
         let unique = tally.born.used - tally.freed.used;
         let noticed = parent_delta(head.reserved.load(Ordering::Relaxed), before.unique_bytes, unique);
         mos.edit_dataset(tx, head.id, |phys| {
-            phys.referenced_bytes = phys.referenced_bytes.saturating_add_signed(net.used);
-            phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(net.comp);
-            phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(net.uncomp);
-            phys.unique_bytes = phys.unique_bytes.saturating_add_signed(unique);
+            mos.count(head.id, "referenced", &mut phys.referenced_bytes, net.used);
+            mos.count(head.id, "compressed", &mut phys.compressed_bytes, net.comp);
+            mos.count(head.id, "uncompressed", &mut phys.uncompressed_bytes, net.uncomp);
+            mos.count(head.id, "unique", &mut phys.unique_bytes, unique);
         })?;
         let grown = tally.born.minus(tally.freed);
         let delta = Delta { used: noticed, ..grown };
@@ -496,7 +496,7 @@ impl Spa {
         if snap == 0 || bytes == 0 || mos.dataset_phys(snap)?.next_snap_obj != head {
             return Ok(());
         }
-        mos.edit_dataset(tx, snap, |phys| phys.unique_bytes = phys.unique_bytes.saturating_add(bytes))
+        mos.edit_dataset(tx, snap, |phys| mos.count(snap, "unique", &mut phys.unique_bytes, bytes as i64))
     }
 
     /// Records what features the dataset's new blocks need (OpenZFS: `dsl_dataset_block_born`).

@@ -197,6 +197,7 @@ pub struct Spa {
     pub(crate) dedup: Arc<LiveTables>,
     /// When the time of a txg was last noted.
     times: scan::LastNoted,
+    recorded_miscounts: mos::miscount::Recorded,
     /// Cloned blocks.
     pub(crate) clones: Arc<LiveClones>,
     /// The largest sector size, as base-2 logarithm, and the worst-case inflation of a byte: see [`worst_case`].
@@ -256,6 +257,7 @@ impl Spa {
             guid,
             worst: RwLock::new(worst_case(&zio.tree())),
             times: scan::LastNoted::default(),
+            recorded_miscounts: Default::default(),
             multihost: multihost::Multihost::new(zio.live_tree().clone(), hooks.env.clone()),
             hooks,
             zio,

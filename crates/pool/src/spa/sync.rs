@@ -175,6 +175,7 @@ impl Spa {
             self.sync_frees(&mos, tx)?;
             self.sync_tables(&mos, tx, pass as u32)?;
             self.space.sync(&mos, tx, pass as u32, self)?;
+            self.record_miscounts(&mos, tx)?;
             self.sync_mos(&mos, tx, pass)?;
             if pass == 1 {
                 first = started.elapsed().as_nanos() as u64;

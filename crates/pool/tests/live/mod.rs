@@ -128,6 +128,9 @@ impl Live {
             children.iter().for_each(below);
         }
         below(&self.view().root_dir().unwrap());
+        let history = self.view().history().unwrap();
+        let wrong = history.iter().find(|record| record.list.get_str("internal_name") == Some("miscount"));
+        assert!(wrong.is_none(), "a counter fell below zero: {wrong:?}");
     }
 
     /// zdb finds every block, and no space without one, and reads all there is.

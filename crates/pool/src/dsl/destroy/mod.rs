@@ -205,7 +205,7 @@ impl Spa {
         if let Some(clones) = mos.zap_if(origin.phys.next_clones_obj)? {
             clones.remove_int(tx, head.id)?;
         }
-        mos.edit_dataset(tx, id, |phys| phys.num_children = phys.num_children.saturating_sub(1))?;
+        mos.edit_dataset(tx, id, |phys| mos.count(id, "children", &mut phys.num_children, -1))?;
         if let Some(clones) = mos.zap_if(mos.dir_phys(origin.phys.dir_obj)?.clones)? {
             clones.remove_int(tx, head.id)?;
         }

@@ -22,8 +22,11 @@ impl Mos {
     pub(in crate::dsl) fn adjust_count(&self, tx: &Tx, dir: u64, key: &str, by: i64) -> Result<(), Error> {
         let mut dir = dir;
         for _ in 0..=DEPTH_MAX {
-            let Some(count) = (if dir == 0 || by == 0 { None } else { self.extra(dir, key)? }) else { return Ok(()) };
-            self.zap(dir)?.update_u64(tx, key, count.saturating_add_signed(by))?;
+            let Some(mut count) = (if dir == 0 || by == 0 { None } else { self.extra(dir, key)? }) else {
+                return Ok(());
+            };
+            self.count(dir, "count of snapshots or file systems", &mut count, by);
+            self.zap(dir)?.update_u64(tx, key, count)?;
             dir = self.dir_phys(dir)?.parent_obj;
         }
         Err(Error::corrupt(dir, "directories are nested too deeply"))

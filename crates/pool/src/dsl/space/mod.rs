@@ -150,18 +150,15 @@ pub(in crate::dsl) enum Used {
     Refrsrv,
 }
 
-fn field(breakdown: &mut UsedBreakdown, which: Used) -> &mut u64 {
+/// The figure of a kind of use, and its name.
+fn field(breakdown: &mut UsedBreakdown, which: Used) -> (&'static str, &mut u64) {
     match which {
-        Used::Head => &mut breakdown.head,
-        Used::Snap => &mut breakdown.snap,
-        Used::Child => &mut breakdown.child,
-        Used::ChildRsrv => &mut breakdown.child_rsrv,
-        Used::Refrsrv => &mut breakdown.refrsrv,
+        Used::Head => ("used by the dataset", &mut breakdown.head),
+        Used::Snap => ("used by snapshots", &mut breakdown.snap),
+        Used::Child => ("used by children", &mut breakdown.child),
+        Used::ChildRsrv => ("used by reservations of children", &mut breakdown.child_rsrv),
+        Used::Refrsrv => ("used by the refreservation", &mut breakdown.refrsrv),
     }
-}
-
-fn shift(value: &mut u64, by: i64) {
-    *value = value.saturating_add_signed(by);
 }
 
 /// Returns the change that the parent sees when something that keeps `reserved` bytes and had `before` changes by `delta`.
@@ -197,15 +194,13 @@ impl Mos {
             }
             let (parent, noticed) = self.edit_dir(tx, id, |dir| {
                 let noticed = parent_delta(dir.reserved, dir.used_bytes, delta.used);
-                shift(&mut dir.used_bytes, delta.used);
-                shift(&mut dir.compressed_bytes, delta.comp);
-                shift(&mut dir.uncompressed_bytes, delta.uncomp);
-                if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
-                    if from != to {
-                        shift(field(&mut dir.used_breakdown, from), delta.used.wrapping_sub(to_new));
-                    }
-                    shift(field(&mut dir.used_breakdown, to), to_new);
+                self.count(id, "used", &mut dir.used_bytes, delta.used);
+                self.count(id, "compressed", &mut dir.compressed_bytes, delta.comp);
+                self.count(id, "uncompressed", &mut dir.uncompressed_bytes, delta.uncomp);
+                if from != to {
+                    self.count_use(id, dir, from, delta.used.wrapping_sub(to_new));
                 }
+                self.count_use(id, dir, to, to_new);
                 (dir.parent_obj, noticed)
             })?;
             to_new = delta.used;
@@ -221,11 +216,17 @@ impl Mos {
             return Ok(());
         }
         self.edit_dir(tx, id, |dir| {
-            if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
-                shift(field(&mut dir.used_breakdown, from), (bytes as i64).wrapping_neg());
-                shift(field(&mut dir.used_breakdown, to), bytes as i64);
-            }
+            self.count_use(id, dir, from, (bytes as i64).wrapping_neg());
+            self.count_use(id, dir, to, bytes as i64);
         })
+    }
+
+    /// Changes one kind of use of directory `id`, if it keeps them apart.
+    fn count_use(&self, id: u64, dir: &mut DslDirPhys, kind: Used, by: i64) {
+        if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
+            let (what, value) = field(&mut dir.used_breakdown, kind);
+            self.count(id, what, value, by);
+        }
     }
 }
 

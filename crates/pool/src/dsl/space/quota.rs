@@ -73,7 +73,8 @@ impl Pending {
 
     fn unbook(&self, txg: Txg, bytes: u64) {
         if let Some(slot) = self.0.lock().iter_mut().find(|slot| slot.0 == txg) {
-            slot.1 = slot.1.saturating_sub(bytes);
+            assert!(slot.1 >= bytes, "{bytes} bytes of txg {txg} were not booked: {} were", slot.1);
+            slot.1 -= bytes;
         }
     }
 

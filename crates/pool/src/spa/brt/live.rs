@@ -139,15 +139,25 @@ impl VdevState {
     }
 
     /// Changes the count of entries of a range.
-    fn count(&mut self, offset: u64, more: bool) {
+    ///
+    /// # Errors
+    /// If there are fewer by the count than there are: more of them could not be found.
+    fn count(&mut self, offset: u64, more: bool) -> Result<(), Error> {
         let block = usize::try_from(offset / RANGE).unwrap_or(usize::MAX) / (BLOCK / 2);
+        let object = self.object;
+        let wrong =
+            |what: &str| Error::corrupt(object, format!("block reference table: wrong number of entries {what}"));
         if let Some(range) = self.range(offset) {
-            *range = if more { range.saturating_add(1) } else { range.saturating_sub(1) };
+            // a full count stays so, as in OpenZFS
+            *range = if more { Some(range.saturating_add(1)) } else { range.checked_sub(1) }
+                .ok_or_else(|| wrong(&format!("at {offset:x}")))?;
         }
-        self.total = if more { self.total + 1 } else { self.total.saturating_sub(1) };
+        let total = if more { self.total.checked_add(1) } else { self.total.checked_sub(1) };
+        self.total = total.ok_or_else(|| wrong("in all"))?;
         if let Some(changed) = self.changed.get_mut(block) {
             *changed = true;
         }
+        Ok(())
     }
 
     fn add(&mut self, offset: u64, dsize: u64, times: u64) -> Result<(), Error> {
@@ -159,7 +169,7 @@ impl VdevState {
         self.dirty = true;
         if entry.count == 0 {
             self.used = self.used.saturating_add(dsize);
-            self.count(offset, true);
+            self.count(offset, true)?;
         }
         self.live.insert(offset, Entry { count: entry.count.saturating_add(times), ..entry });
         Ok(())
@@ -177,7 +187,7 @@ impl VdevState {
         self.dirty = true;
         if entry.count == 1 {
             self.used = self.used.saturating_sub(dsize);
-            self.count(offset, false);
+            self.count(offset, false)?;
         }
         self.live.insert(offset, Entry { count: entry.count - 1, ..entry });
         Ok(true)

@@ -3,6 +3,7 @@
 pub(crate) mod chain;
 pub(crate) mod edit;
 pub(crate) mod known;
+pub(crate) mod miscount;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use nvlist::{Limits, NvList};
 use ondisk::{BlkPtr, Dva};
 
 use crate::Error;
+use crate::spa::mos::miscount::Miscounts;
 
 /// The object of the MOS directory (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
 pub(crate) const DIRECTORY_OBJECT: u64 = 1;
@@ -22,6 +24,7 @@ pub(crate) const DIRECTORY_OBJECT: u64 = 1;
 pub(crate) struct Mos {
     pub(crate) objset: Arc<Objset>,
     pub(crate) directory: Zap,
+    miscounts: Arc<Miscounts>,
 }
 
 impl std::fmt::Debug for Mos {
@@ -33,7 +36,7 @@ impl std::fmt::Debug for Mos {
 impl Mos {
     pub(crate) fn open(objset: Arc<Objset>) -> Result<Mos, Error> {
         let directory = Zap::open(objset.object(DIRECTORY_OBJECT)?)?;
-        Ok(Mos { objset, directory })
+        Ok(Mos { objset, directory, miscounts: Arc::default() })
     }
 
     pub(crate) fn object(&self, id: u64) -> Result<Object, Error> {

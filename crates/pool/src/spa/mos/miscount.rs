@@ -1,0 +1,62 @@
+//! Counters on disk that do not add up.
+//!
+//! Sums of space and numbers of references come from disk. Where one would fall below zero it is wrong, by a bug of this program, by one of
+//! another implementation that wrote the pool, or because the pool's maker meant it so. What it should be is not known. It is held at zero,
+//! so that a pool whose data is all there stays usable, and recorded: the pool's history says which counter of which object it was.
+
+use std::collections::BTreeSet;
+
+use dmu::Tx;
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::spa::Spa;
+use crate::spa::mos::Mos;
+
+/// The event in the pool's history.
+const EVENT: &str = "miscount";
+/// The most counters that are recorded while a pool is open.
+const RECORDED_MAX: usize = 64;
+
+/// A counter that was too small.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Miscount {
+    object: u64,
+    what: &'static str,
+    value: u64,
+    by: i64,
+}
+
+/// The wrong counters that were met with a [`Mos`].
+#[derive(Default)]
+pub(crate) struct Miscounts(Mutex<Vec<Miscount>>);
+
+/// The counters that are in the history.
+#[derive(Default)]
+pub(crate) struct Recorded(Mutex<BTreeSet<(u64, &'static str)>>);
+
+impl Mos {
+    /// Changes the counter `what` of an object.
+    pub(crate) fn count(&self, object: u64, what: &'static str, value: &mut u64, by: i64) {
+        *value = value.checked_add_signed(by).unwrap_or_else(|| {
+            self.miscounts.0.lock().push(Miscount { object, what, value: *value, by });
+            if by < 0 { 0 } else { u64::MAX }
+        });
+    }
+}
+
+impl Spa {
+    /// Records the wrong counters that were met with `mos`.
+    pub(crate) fn record_miscounts(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        for Miscount { object, what, value, by } in std::mem::take(&mut *mos.miscounts.0.lock()) {
+            let mut recorded = self.recorded_miscounts.0.lock();
+            if recorded.len() >= RECORDED_MAX || !recorded.insert((object, what)) {
+                continue;
+            }
+            drop(recorded);
+            tracing::error!(target: "zuse::space", pool = self.name(), object, what, value, by, "wrong counter");
+            self.log_internal(mos, tx, EVENT, &format!("object {object}: {what} is {value} and changes by {by}"))?;
+        }
+        Ok(())
+    }
+}
