@@ -48,6 +48,9 @@ struct Logged {
     objset: Arc<Objset>,
 }
 
+/// The name of a dataset for which devices do not answer, and their error.
+type Unanswered = (String, dmu::Error);
+
 impl Logged {
     fn is_unclaimed(&self) -> bool {
         self.objset.phys().zil_header.claim_txg == Txg(0)
@@ -299,7 +302,7 @@ fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
 
 /// Returns the datasets that have logs, and the names of those for which devices do not answer. Datasets that are unreadable otherwise, and
 /// incomplete receives, are left out: their logs cannot be read or do not exist.
-fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<(String, dmu::Error)>), Error> {
+fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<Unanswered>), Error> {
     let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
     let open = |dataset: &&Dataset| {
