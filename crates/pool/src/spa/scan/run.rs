@@ -110,7 +110,7 @@ enum Stage {
     /// The pool as it is.
     Pool { scan: Identity, shared: Claims },
     /// What only the checkpoint of the pool refers to, as it is at that checkpoint.
-    Checkpoint { view: Arc<Pool>, place: ScrubCursor, shared: Claims },
+    Checkpoint { view: Arc<Pool>, place: Box<ScrubCursor>, shared: Claims },
     /// The list of errors.
     Errors(Vec<Search>),
 }
@@ -233,7 +233,8 @@ impl Run {
         let Some(checkpoint) = view.at_checkpoint()? else { return Ok(End::Whole) };
         let Some(under_way) = view.scrub_cursor(ScanFunc::Resilver)? else { return Ok(End::Gone) };
         let shared = Claims::new(&checkpoint);
-        self.stage = Stage::Checkpoint { view: checkpoint, place: ScrubCursor::again(&under_way), shared };
+        let place = Box::new(ScrubCursor::again(&under_way));
+        self.stage = Stage::Checkpoint { view: checkpoint, place, shared };
         Ok(End::More)
     }
 
