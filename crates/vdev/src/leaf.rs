@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -33,8 +33,9 @@ pub struct Leaf {
     pub(crate) queue: Arc<Queue>,
     /// What counts of its errors.
     diagnosis: Mutex<Diagnosis>,
-    /// Whether it is degraded, or was before its device went (OpenZFS: `vdev_degraded`).
-    degraded: AtomicBool,
+    /// The reason why it is degraded, or was before its device went, as a number; that of [`VdevAux::None`] if it is not (OpenZFS:
+    /// `vdev_degraded`, `vdev_label_aux`).
+    degraded: AtomicU16,
     /// Repairs that could not be written.
     unhealed: AtomicU64,
     /// Whether it is offline or faulted only until the pool is opened anew.
@@ -67,7 +68,7 @@ impl Leaf {
             errors: Arc::default(),
             queue: Arc::default(),
             diagnosis: Mutex::default(),
-            degraded: AtomicBool::new(config.degraded),
+            degraded: AtomicU16::new(if config.degraded { Health::reason(config) as u16 } else { 0 }),
             unhealed: AtomicU64::new(0),
             temporary: AtomicBool::new(false),
             unflushed: AtomicBool::new(false),
@@ -167,14 +168,14 @@ impl Leaf {
     /// It failed too often, and is used on.
     pub(crate) fn degrade(&self, why: VdevAux) {
         if self.slot.judge_if(Slot::is_usable, Health::new(VdevState::Degraded, why)) {
-            self.degraded.store(true, Ordering::Release);
+            self.degraded.store(why as u16, Ordering::Release);
         }
     }
 
-    /// Whether it is degraded, or will be when its device is back.
+    /// The reason why it is degraded, or will be when its device is back.
     #[must_use]
-    pub fn is_degraded(&self) -> bool {
-        self.degraded.load(Ordering::Acquire)
+    pub fn degraded(&self) -> Option<VdevAux> {
+        Some(VdevAux::from_bits(self.degraded.load(Ordering::Acquire))).filter(|why| *why != VdevAux::None)
     }
 
     /// Nothing that went wrong counts any more.
@@ -184,7 +185,7 @@ impl Leaf {
 
     /// What it was found to be does not count any more; its state stays, unless it is faulted and has no device: then that is gone.
     pub(crate) fn pardon(&self) {
-        self.degraded.store(false, Ordering::Release);
+        self.degraded.store(VdevAux::None as u16, Ordering::Release);
         let is_lost = |slot: &Slot| !slot.has_device() && slot.health().state == VdevState::Faulted;
         self.slot.judge_if(is_lost, Health::new(VdevState::CantOpen, VdevAux::OpenFailed));
     }
@@ -196,9 +197,9 @@ impl Leaf {
     }
 
     fn health_in_use(&self) -> Health {
-        match self.is_degraded() {
-            true => Health::new(VdevState::Degraded, VdevAux::ErrExceeded),
-            false => Health::new(VdevState::Healthy, VdevAux::None),
+        match self.degraded() {
+            Some(why) => Health::new(VdevState::Degraded, why),
+            None => Health::new(VdevState::Healthy, VdevAux::None),
         }
     }
 

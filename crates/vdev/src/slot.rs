@@ -26,12 +26,17 @@ impl Health {
         Health { state, aux }
     }
 
-    /// The health of a leaf that was just opened, with a device or without. A device that was pulled out and is there again is used.
-    pub(crate) fn at_open(config: &VdevConfig, present: bool) -> Health {
-        let reason = match config.aux_state.as_deref() {
+    /// The reason why a leaf is faulted or degraded, if its configuration says that it is.
+    pub(crate) fn reason(config: &VdevConfig) -> VdevAux {
+        match config.aux_state.as_deref() {
             Some("external") => VdevAux::External,
             _ => VdevAux::ErrExceeded,
-        };
+        }
+    }
+
+    /// The health of a leaf that was just opened, with a device or without. A device that was pulled out and is there again is used.
+    pub(crate) fn at_open(config: &VdevConfig, present: bool) -> Health {
+        let reason = Health::reason(config);
         let (state, aux) = if config.offline {
             (VdevState::Offline, VdevAux::None)
         } else if config.faulted {

@@ -11,7 +11,7 @@ use base::tunable::{ZFS_SCAN_SUSPEND_PROGRESS, ZFS_TXG_TIMEOUT};
 use nvlist::NvList;
 use ondisk::scan::{ScanFunc, ScanState};
 use pool::{Spa, events};
-use vdev::{VdevAux, VdevState};
+use vdev::{Health, VdevAux, VdevState};
 
 use shelf::{BLOCK, Shelf, noise, object, write};
 
@@ -245,5 +245,34 @@ fn what_is_offline_is_not_cleared() {
     spa.clear(None).unwrap();
     assert_eq!((health().state, health().aux), (VdevState::Offline, VdevAux::None));
     assert_eq!(spa.online_vdev(guid).unwrap(), VdevState::Healthy);
+    spa.export().unwrap();
+}
+
+/// The administrator gave a device up that alone had something: it is degraded for that reason, also after it was away.
+#[test]
+fn a_device_is_degraded_for_the_same_reason_when_it_is_back() {
+    let (_alone, shelf, spa) = mirror();
+    let file = object(&spa);
+    let guid = spa.tree().leaves()[0].guid();
+    shelf.disks[1].pull(true);
+    write(&spa, &file, 8, 1).unwrap();
+    assert_eq!(spa.fault_vdev(guid, false).unwrap(), VdevState::Degraded);
+    shelf.disks[1].push();
+    wait_for("the resilver", || is_whole(&spa));
+    shelf.disks[0].pull(true);
+    write(&spa, &file, 8, 2).unwrap();
+    assert_eq!(state(&spa, 0), VdevState::Removed);
+    shelf.disks[0].push();
+    wait_for("that it is back", || is_whole(&spa));
+    let degraded = Health { state: VdevState::Degraded, aux: VdevAux::External };
+    assert_eq!(spa.tree().leaf(guid).unwrap().health(), degraded);
+    // and if the pool was opened anew meanwhile
+    shelf.disks[0].pull(true);
+    write(&spa, &file, 8, 3).unwrap();
+    spa.close().unwrap();
+    drop((spa, file));
+    shelf.disks[0].push();
+    let spa = shelf.import().unwrap();
+    assert_eq!(spa.tree().leaf(guid).unwrap().health(), degraded);
     spa.export().unwrap();
 }

@@ -218,11 +218,12 @@ fn describe(vdev: &mut NvList, health: Health, leaf: &Leaf) {
         let flag = match name {
             key::OFFLINE => state == VdevState::Offline && !temporary,
             key::FAULTED => state == VdevState::Faulted && !temporary,
-            key::DEGRADED => leaf.is_degraded(),
+            key::DEGRADED => leaf.degraded().is_some(),
             key::REMOVED => state == VdevState::Removed,
             _ => false,
         };
-        let why = match aux {
+        // a device that is gone is degraded for the same reason when it is back
+        let why = match leaf.degraded().filter(|_| state == VdevState::Removed).unwrap_or(aux) {
             VdevAux::ErrExceeded => Some("err_exceeded"),
             VdevAux::External => Some("external"),
             _ => None,
