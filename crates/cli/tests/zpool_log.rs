@@ -117,3 +117,54 @@ fn a_pool_goes_on_without_its_log_device() {
     assert!(!lab.ok("zpool status tank").contains("UNAVAIL"));
     lab.judged();
 }
+
+/// The state that `zpool status` has of a device.
+fn state(lab: &Lab, device: &str) -> String {
+    let status = lab.ok("zpool status -P tank");
+    let line = status.lines().find(|line| line.contains(device)).unwrap_or_else(|| panic!("{device}: {status}"));
+    line.split_whitespace().nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn logs_and_caches_go_offline_and_come_online() {
+    let lab = Lab::new();
+    lab.files("a l m n c");
+    lab.ok("zpool create -m none tank /a log /l cache /c");
+    for device in ["/l", "/c"] {
+        assert_eq!(lab.ok(&format!("zpool offline tank {device}")), "");
+        assert_eq!(state(&lab, &lab.path(&device[1..])), "OFFLINE");
+    }
+    lab.ok("zfs create tank/fs");
+    // it stays so, and the pool needs neither
+    lab.judged();
+    for device in ["/l", "/c"] {
+        assert_eq!(state(&lab, &lab.path(&device[1..])), "OFFLINE");
+        assert_eq!(lab.ok(&format!("zpool online tank {device}")), "");
+        assert_eq!(state(&lab, &lab.path(&device[1..])), "ONLINE");
+    }
+    lab.ok("zpool remove tank /l");
+    // of a mirror both may go, one after the other
+    lab.ok("zpool add tank log mirror /m /n");
+    lab.ok("zpool offline tank /m /n");
+    assert_eq!(state(&lab, "mirror-2"), "UNAVAIL");
+    let told = "warning: device 'mirror-2' onlined, but remains in faulted state\nuse 'zpool replace' to replace devices that are no longer present\n";
+    assert_eq!(lab.ok("zpool online tank mirror-2"), told);
+    lab.ok("zfs create tank/fs/more");
+    assert_eq!(lab.ok("zpool online tank /m /n"), "");
+    assert_eq!(state(&lab, "mirror-2"), "ONLINE");
+    assert_eq!(lab.ok("zpool online tank mirror-2"), "");
+    lab.judged();
+}
+
+#[test]
+fn a_checkpoint_that_has_nothing_on_a_log_device_lets_it_go() {
+    let lab = Lab::new();
+    lab.files("a l");
+    lab.ok("zpool create -m none tank /a log /l");
+    lab.ok("zpool checkpoint tank");
+    // nothing of the checkpoint is on it
+    assert_eq!(lab.ok("zpool offline tank /l"), "");
+    assert_eq!(lab.ok("zpool online tank /l"), "");
+    lab.ok("zpool checkpoint -d -w tank");
+    lab.judged();
+}

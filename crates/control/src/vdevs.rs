@@ -33,9 +33,7 @@ impl Control {
 
     pub(crate) fn vdev_remove(&self, input: &NvList) -> Result<NvList, Failed> {
         let guid = Guid(input.get_u64("guid").unwrap_or(0));
-        if self.spa.tree().tops().iter().any(|top| top.guid() == guid && top.config().is_log) {
-            self.replay_logs()?;
-        }
+        self.empty_log(guid)?;
         self.done(self.spa.remove_vdev(guid))
     }
 
@@ -44,6 +42,7 @@ impl Control {
         let (guid, flags) = (Guid(number("guid")), number("flags"));
         let state = match number("state") {
             STATE_OFFLINE => {
+                self.empty_log(guid)?;
                 self.spa.offline_vdev(guid, flags & OFFLINE_TEMPORARY != 0)?;
                 VdevState::Offline
             }
@@ -54,6 +53,16 @@ impl Control {
         let mut out = NvList::new();
         out.insert("state", state.number());
         Ok(out)
+    }
+
+    /// If the vdev is of a log device, has as little left on it as can be.
+    fn empty_log(&self, guid: Guid) -> Result<(), Failed> {
+        let tree = self.spa.tree();
+        let mut logs = tree.tops().iter().filter(|top| top.config().is_log);
+        match logs.any(|top| top.config().walk().any(|vdev| vdev.guid == guid)) {
+            true => self.replay_logs(),
+            false => Ok(()),
+        }
     }
 
     /// Replays the logs of all datasets whose keys are loaded, as anyone does who opens them. One that cannot be opened keeps its log, and the

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::import::probe;
 use crate::status::{VdevAux, VdevState};
 use crate::tree::{leaf_shares, metaslab_bytes, room_for_blocks};
-use crate::{Error, Leaf, VdevTree, label};
+use crate::{Error, Leaf, TopVdev, VdevTree, label};
 
 impl VdevTree {
     /// Looks whether the devices in use are still there.
@@ -71,11 +71,13 @@ impl VdevTree {
         false
     }
 
-    /// Takes a leaf offline, `temporarily` until the pool is opened anew. Returns `false`, and nothing is done, if it alone has something.
+    /// Takes a leaf offline, `temporarily` until the pool is opened anew. Returns `false`, and nothing is done, if it alone has something. A log device
+    /// is taken offline in any case: the caller knows that it is empty.
     #[must_use]
     pub fn take_offline(&self, leaf: &Leaf, temporarily: bool) -> bool {
+        let is_of_log = || self.tops().iter().any(|top| top.config().is_log && has_leaf(top, leaf));
         let was_offline = leaf.health().state == VdevState::Offline;
-        if !was_offline && self.is_required(leaf.guid()) {
+        if !was_offline && !is_of_log() && self.is_required(leaf.guid()) {
             return false;
         }
         leaf.take_offline(temporarily);
@@ -108,7 +110,7 @@ impl VdevTree {
         if !device.is_writable() {
             return Err("it cannot be written");
         }
-        let top = self.tops().iter().find(|top| top.config().leaves().any(|one| one.guid == leaf.guid()));
+        let top = self.tops().iter().find(|top| has_leaf(top, leaf));
         let mut shares = HashMap::new();
         if let Some(top) = top {
             leaf_shares(top.config(), metaslab_bytes(top.config()), &mut shares);
@@ -125,4 +127,8 @@ impl VdevTree {
             false => Err("its labels are of a later state of the pool"),
         }
     }
+}
+
+fn has_leaf(top: &TopVdev, leaf: &Leaf) -> bool {
+    top.config().leaves().any(|one| one.guid == leaf.guid())
 }

@@ -19,7 +19,7 @@ use base::{Guid, Txg};
 use crate::config::{VdevConfig, VdevType};
 use crate::diagnosis::Verdict;
 use crate::label;
-use crate::status::VdevAux;
+use crate::status::{VdevAux, VdevState};
 use crate::tree::{TopVdev, VdevTree};
 use crate::{Error, Leaf};
 
@@ -79,6 +79,13 @@ impl VdevTree {
     #[must_use]
     pub fn can_be_written(&self, top: &TopVdev) -> bool {
         self.has_all(top, &std::collections::BTreeSet::from([NEVER]))
+    }
+
+    /// Returns whether the devices of a top-level vdev that are not in use are all offline: somebody took them out of use.
+    #[must_use]
+    pub fn is_put_aside(&self, top: &TopVdev) -> bool {
+        let leaves = top.config().leaves().filter_map(|leaf| self.leaf(leaf.guid));
+        leaves.filter(|leaf| !leaf.is_usable()).all(|leaf| leaf.health().state == VdevState::Offline)
     }
 
     /// Judges the leaves whose devices have failed, or given wrong bytes, since this was last asked.

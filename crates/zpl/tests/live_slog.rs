@@ -13,7 +13,7 @@ use base::{Errno, Guid, tunable};
 use parking_lot::RwLock;
 use pool::Spa;
 use power::{ROOT, Rig, bytes, tree};
-use vdev::{Device, MemoryDevice};
+use vdev::{Device, MemoryDevice, VdevState};
 use zpl::Kind;
 use zpl::live::{NewFile, Zfs};
 
@@ -232,6 +232,40 @@ fn a_log_device_is_removed_while_it_has_records() {
     let after = rig.after_cut(&[], false);
     assert_eq!(tree(&zfs), tree(&after.open("t/f")));
     after.close();
+}
+
+/// The only log device is emptied before it goes offline; until it is online again logs are elsewhere.
+#[test]
+fn a_log_device_with_records_is_offline_for_a_while() {
+    let _places = PLACES.read();
+    let rig = Rig::new(&["/a", "log", "/b"]);
+    let zfs = rig.file_system("t/f", &[], false);
+    commit(&zfs, "first", 100);
+    rig.spa.sync().unwrap();
+    commit(&zfs, "in the log", 200_000);
+    let (logged, log) = (kstat(&rig.spa, "zil_itx_metaslab_slog_count"), log(&rig.spa));
+    assert!(logged > 0);
+    rig.spa.offline_vdev(log, false).unwrap();
+    assert_eq!(rig.spa.tree().leaf(log).unwrap().health().state, VdevState::Offline);
+    commit(&zfs, "elsewhere", 200_000);
+    assert_eq!(kstat(&rig.spa, "zil_itx_metaslab_slog_count"), logged);
+    // an import asks for no log device that is offline, and uses it as little
+    let after = rig.after_cut(&[], false);
+    let there = after.open("t/f");
+    assert_eq!(tree(&zfs), tree(&there));
+    commit(&there, "after an import", 200_000);
+    assert_eq!(kstat(after.spa.as_ref().unwrap(), "zil_itx_metaslab_slog_count"), 0);
+    drop(there);
+    after.close();
+    assert_eq!(rig.spa.online_vdev(log).unwrap(), VdevState::Healthy);
+    rig.spa.sync().unwrap();
+    commit(&zfs, "back again", 200_000);
+    assert!(kstat(&rig.spa, "zil_itx_metaslab_slog_count") > logged);
+    let after = rig.after_cut(&[], false);
+    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    after.close();
+    drop(zfs);
+    rig.spa.export().unwrap();
 }
 
 /// Sets its flag when it is dropped, also by a panic.

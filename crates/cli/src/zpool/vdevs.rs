@@ -360,12 +360,16 @@ fn aside(list: &NvList, devices: &HashMap<Guid, String>) -> Vdev {
     let text = |name: &str| list.get_str(name).map(str::to_owned);
     let here = devices.get(&guid);
     let kind = list.get_str(key::TYPE).and_then(VdevType::from_name).unwrap_or(VdevType::File);
-    let there = here.is_some() || kind == VdevType::DraidSpare;
+    let (state, aux) = match here.is_some() || kind == VdevType::DraidSpare {
+        _ if list.get_u64(key::OFFLINE) == Some(1) => (VdevState::Offline, VdevAux::None),
+        true => (VdevState::Healthy, VdevAux::None),
+        false => (VdevState::CantOpen, VdevAux::OpenFailed),
+    };
     Vdev {
         kind,
         guid,
-        state: if there { VdevState::Healthy } else { VdevState::CantOpen },
-        aux: if there { VdevAux::None } else { VdevAux::OpenFailed },
+        state,
+        aux,
         errors: VdevErrors::default(),
         class: Class::Normal,
         path: here.cloned().or_else(|| text(key::PATH)),

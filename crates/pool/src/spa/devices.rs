@@ -13,10 +13,10 @@ use nvlist::NvList;
 use ondisk::label::key;
 use parking_lot::Mutex;
 use vdev::device::{self, Access};
-use vdev::{Device, Health, Leaf, VdevAux, VdevState, VdevTree};
+use vdev::{Device, Health, Leaf, VdevAux, VdevState};
 
 use crate::Error;
-use crate::spa::{Spa, VdevRefusal};
+use crate::spa::Spa;
 
 /// Opens the device of a leaf again: by its path, for writing.
 pub type OpenDevice = dyn Fn(&str) -> Result<Arc<dyn Device>, vdev::Error> + Send + Sync;
@@ -64,56 +64,6 @@ impl Spa {
         any
     }
 
-    /// Takes a device offline, `temporarily` until the pool is opened anew (OpenZFS: `vdev_offline`). Until it is online again it misses what is written.
-    ///
-    /// # Errors
-    /// [`Error::Vdevs`], and nothing was done: [`VdevRefusal::NoDevice`], [`VdevRefusal::NotSupported`] if it is a vdev of devices,
-    /// [`VdevRefusal::NoReplicas`] if it alone has something; [`Error::Suspended`].
-    pub fn offline_vdev(self: &Arc<Self>, guid: Guid, temporarily: bool) -> Result<(), Error> {
-        let _alone = self.vdev_change.lock();
-        let tree = self.tree();
-        let leaf = tree.leaf(guid).ok_or_else(|| no_leaf(&tree, guid))?;
-        if !tree.take_offline(leaf, temporarily) {
-            return Err(Error::Vdevs(VdevRefusal::NoReplicas));
-        }
-        self.record_now()
-    }
-
-    /// Gives a device up because the administrator says so, `temporarily` until the pool is opened anew (OpenZFS: `vdev_fault`). One that alone has
-    /// something is degraded, and used on. Returns its state.
-    ///
-    /// # Errors
-    /// As [`Spa::offline_vdev`], without [`VdevRefusal::NoReplicas`].
-    pub fn fault_vdev(self: &Arc<Self>, guid: Guid, temporarily: bool) -> Result<VdevState, Error> {
-        let _alone = self.vdev_change.lock();
-        let tree = self.tree();
-        let leaf = tree.leaf(guid).ok_or_else(|| no_leaf(&tree, guid))?;
-        tree.fault(leaf, temporarily);
-        self.record_now()?;
-        Ok(leaf.health().state)
-    }
-
-    /// Uses a device again that was offline or gone (OpenZFS: `vdev_online`). Returns the state that it is in then; what it missed a resilver brings.
-    ///
-    /// # Errors
-    /// [`Error::Vdevs`] with [`VdevRefusal::NoDevice`]; [`Error::Suspended`].
-    pub fn online_vdev(self: &Arc<Self>, guid: Guid) -> Result<VdevState, Error> {
-        let _alone = self.vdev_change.lock();
-        let tree = self.tree();
-        let leaf = tree.leaf(guid).ok_or(Error::Vdevs(VdevRefusal::NoDevice))?;
-        let before = leaf.health().state;
-        tree.bring_online(leaf);
-        self.reopen_devices(&|leaf| leaf.guid() == guid);
-        self.tell_states();
-        let now = leaf.health().state;
-        if before == VdevState::Offline || (before < VdevState::Degraded && now >= VdevState::Degraded) {
-            self.notify_leaf("sysevent", "vdev_online", leaf, &[]);
-        }
-        self.record_now()?;
-        self.want_resilver();
-        Ok(leaf.health().state)
-    }
-
     /// Looks for devices that have gone and for those that are back (OpenZFS: `vdev_reopen` of the root). What those have missed a resilver brings, in the
     /// place of a scrub that is under way; if not `restart`, that goes on.
     ///
@@ -132,7 +82,7 @@ impl Spa {
     }
 
     /// Writes the states of leaves, if they have changed, and waits for it.
-    fn record_now(&self) -> Result<(), Error> {
+    pub(crate) fn record_now(&self) -> Result<(), Error> {
         if self.has_afterthoughts() {
             self.txgs.note_work();
             self.sync()?;
@@ -195,12 +145,6 @@ impl Spa {
             }
         }
     }
-}
-
-/// Why there is no leaf of this guid.
-fn no_leaf(tree: &VdevTree, guid: Guid) -> Error {
-    let known = tree.config().walk().any(|vdev| vdev.guid == guid);
-    Error::Vdevs(if known { VdevRefusal::NotSupported } else { VdevRefusal::NoDevice })
 }
 
 /// Puts the state of a leaf into its configuration. A device that cannot be opened leaves there what was known of it.

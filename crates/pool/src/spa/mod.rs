@@ -56,6 +56,7 @@ mod kstat;
 pub(crate) mod metaslab;
 pub(crate) mod mos;
 mod multihost;
+mod offline;
 pub(crate) mod open;
 mod pool;
 mod pool_name;

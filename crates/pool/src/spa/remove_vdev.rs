@@ -116,13 +116,19 @@ impl Spa {
         Ok(())
     }
 
+    /// Returns whether nothing is allocated on a log device that is no longer allocated from.
+    pub(crate) fn is_empty_log(&self, id: u64) -> bool {
+        let figures = self.space.vdev_figures(id);
+        figures.alloc <= figures.deferred
+    }
+
     /// Removes a log that is no longer allocated from. Returns what [`TaskCx::leave_hole`] returns.
     fn remove_retired(self: &Arc<Self>, top: &TopVdev) -> Result<(NvList, NvList), Error> {
         let _suspended = self.pause_logs()?;
         let id = top.id();
-        let is_empty = move |spa: &Spa| {
-            let figures = spa.space.vdev_figures(id);
-            if figures.alloc > figures.deferred { Err(Error::Vdevs(VdevRefusal::LogBusy)) } else { Ok(()) }
+        let is_empty = move |spa: &Spa| match spa.is_empty_log(id) {
+            true => Ok(()),
+            false => Err(Error::Vdevs(VdevRefusal::LogBusy)),
         };
         is_empty(self)?;
         let path = top.config().path.clone().unwrap_or_else(|| "-".to_string());

@@ -48,6 +48,9 @@ pub enum VdevRefusal {
     /// A log device holds records that are not replayed yet (EBUSY).
     #[error("Mount encrypted datasets to replay logs.")]
     LogBusy,
+    /// A log device holds an intent log that is not replayed (EEXIST).
+    #[error("log device has unplayed intent logs")]
+    UnplayedLogs,
     /// The pool has a checkpoint (`ZFS_ERR_CHECKPOINT_EXISTS`).
     #[error("checkpoint exists")]
     Checkpoint,
@@ -83,6 +86,7 @@ impl VdevRefusal {
     pub fn errno(self) -> Errno {
         match self {
             VdevRefusal::NoDevice => Errno::ENOENT,
+            VdevRefusal::UnplayedLogs => Errno::EEXIST,
             VdevRefusal::Busy | VdevRefusal::LogBusy | VdevRefusal::NoReplicas => Errno::EBUSY,
             VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => Errno::EINVAL,
             VdevRefusal::NoSpace => Errno::ENOSPC,

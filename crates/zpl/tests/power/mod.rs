@@ -22,7 +22,7 @@ const SIZE: u64 = 512 << 20;
 const CHUNK: usize = 256 << 10;
 
 pub(crate) struct Rig {
-    devices: Mutex<BTreeMap<String, MemoryDevice>>,
+    devices: Arc<Mutex<BTreeMap<String, MemoryDevice>>>,
     pub(crate) spa: Arc<Spa>,
 }
 
@@ -59,7 +59,7 @@ impl Rig {
     pub(crate) fn with(words: &[&str], wrap: &dyn Fn(MemoryDevice) -> Arc<dyn Device>) -> Rig {
         tunable::ZFS_TXG_TIMEOUT.set(3600);
         let words: Vec<String> = words.iter().map(|word| (*word).to_string()).collect();
-        let devices = Mutex::new(BTreeMap::new());
+        let devices: Arc<Mutex<BTreeMap<String, MemoryDevice>>> = Arc::default();
         let open = |path: &str| -> Option<Arc<dyn Device>> {
             let device = MemoryDevice::writable(SIZE).named(path);
             devices.lock().unwrap().insert(path.to_string(), device.clone());
@@ -69,7 +69,14 @@ impl Rig {
         let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();
         let mut create = CreateOptions::new("t");
         create.populate = Some(Box::new(move |objset, tx| create_fs(objset, tx, &FsProps::default())));
-        let spa = Spa::create(new, create, hooks()).unwrap();
+        // a device that was closed is opened again by its name
+        let shelf = devices.clone();
+        let open_device = move |path: &str| -> Result<Arc<dyn Device>, vdev::Error> {
+            let gone = || vdev::Error::Open { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
+            Ok(Arc::new(shelf.lock().unwrap().get(path).cloned().ok_or_else(gone)?))
+        };
+        let hooks = Hooks { open_device: Arc::new(open_device), ..hooks() };
+        let spa = Spa::create(new, create, hooks).unwrap();
         Rig { devices, spa }
     }
 

@@ -333,7 +333,10 @@ fn missing_tops(tree: &VdevTree, options: &OpenOptions) -> Result<Vec<u64>, Erro
     let dead = |id: usize| status.children.get(id).is_some_and(|s| s.state == VdevState::CantOpen);
     let gone: Vec<&vdev::TopVdev> =
         tree.tops().iter().enumerate().filter(|(id, _)| dead(*id)).map(|(_, top)| top).collect();
-    let tolerable = |top: &&&vdev::TopVdev| options.missing_tops_ok || (options.missing_log_ok && top.config().is_log);
+    let tolerable = |top: &&&vdev::TopVdev| {
+        let may_miss_log = options.missing_log_ok || tree.is_put_aside(top);
+        options.missing_tops_ok || (top.config().is_log && may_miss_log)
+    };
     let fatal: Vec<String> = gone.iter().filter(|top| !tolerable(top)).map(|top| top.config().name()).collect();
     if !fatal.is_empty() {
         return Err(Error::MissingVdevs(fatal));

@@ -164,10 +164,14 @@ impl PoolSpace {
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             let stored = stored.remove(&open::number(top)?).unwrap_or_default();
             let mut spec = open::top_space(top, pool.vdev_class(top), (stored, last), histograms)?;
-            // a log device that is missing: logs are placed elsewhere
-            spec.allocatable &= !pool.load_info().missing_tops.contains(&top.id());
-            this.state.lock().tops.insert(spec.id, open::objects(top));
+            let (id, is_log) = (spec.id, top.config().is_log);
+            spec.allocatable &= is_log || !pool.load_info().missing_tops.contains(&top.id());
+            this.state.lock().tops.insert(id, open::objects(top));
             this.manager.add_top(spec, Txg(0));
+            if is_log && !tree.can_be_written(top) {
+                // it is missing, or offline: logs are placed elsewhere until it is back
+                this.manager.retire(id);
+            }
         }
         if mos.directory.lookup("com.delphix:zpool_checkpoint")?.is_some() {
             let words = mos.directory.lookup("com.delphix:zpool_checkpoint")?.map(|v| v.u64s());
