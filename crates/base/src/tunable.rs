@@ -146,11 +146,12 @@ tunables! {
     ZFS_DBGMSG_ENABLE = "zfs_dbgmsg_enable", 1, "whether debug messages are kept";
     ZFS_DBGMSG_MAXSIZE = "zfs_dbgmsg_maxsize", 4 << 20, "bytes of debug messages that are kept";
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000, "how long a device may have an I/O before that counts as slow, in ms";
-    ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1, "whether I/Os that a device does not end are told of";
+    ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1, "whether I/Os that a device does not end, and txgs whose sync does not end, are told of";
     ZFS_DEADMAN_FAILMODE = "zfs_deadman_failmode", 0, "what else then becomes of the process: it goes on (wait, continue), or ends (panic)",
         ["wait", "continue", "panic"];
     ZFS_DEADMAN_ZIOTIME_MS = "zfs_deadman_ziotime_ms", 300_000, "how long a device may have an I/O before that is told, in ms";
-    ZFS_DEADMAN_CHECKTIME_MS = "zfs_deadman_checktime_ms", 60_000, "how often I/Os are looked at for that, in ms";
+    ZFS_DEADMAN_SYNCTIME_MS = "zfs_deadman_synctime_ms", 600_000, "how long the sync of a txg may take before that is told, in ms";
+    ZFS_DEADMAN_CHECKTIME_MS = "zfs_deadman_checktime_ms", 60_000, "how often I/Os and syncs are looked at for that, in ms";
     ZFS_VDEV_DEFAULT_MS_COUNT = "zfs_vdev_default_ms_count", 200, "metaslabs that a new vdev of middle size gets";
     ZFS_VDEV_DEFAULT_MS_SHIFT = "zfs_vdev_default_ms_shift", 29, "log2 of the least metaslab size of a large vdev";
     ZFS_VDEV_MS_COUNT_LIMIT = "zfs_vdev_ms_count_limit", 1 << 17, "most metaslabs of a vdev";

@@ -473,3 +473,23 @@ fn a_device_that_was_away_is_not_blamed_for_what_it_missed() {
     let a = status.lines().find(|line| line.trim().starts_with(&lab.path("a"))).unwrap().to_owned();
     assert_eq!(a.split_whitespace().skip(1).collect::<Vec<_>>(), ["ONLINE", "0", "0", "0"], "{status}");
 }
+
+#[test]
+fn a_txg_whose_sync_takes_long_is_told_of() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank /a");
+    lab.ok("zfs create -o compression=off tank/files");
+    // one write at a time, and each takes a while
+    let words = ["-o", "zfs_vdev_max_active=1", "-o", "vdev_latency_ms=60", "-o", "zfs_deadman_synctime_ms=20"];
+    let put = [&words[..], &["-o", "zfs_deadman_checktime_ms=1000", "put", "tank/files:/data"]].concat();
+    let run = lab.session.feed(&put, &vec![7; 8 << 20]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let line = run.err.lines().find(|line| line.contains("the sync of txg ")).unwrap_or_else(|| panic!("{run:?}"));
+    assert!(line.starts_with("zuse: tank: ") && line.contains(" is not done after "), "{line}");
+    let events = lab.ok("zpool events -v tank");
+    let event = events.split("\n\n").find(|event| event.contains("ereport.fs.zfs.deadman")).unwrap_or_default();
+    assert!(
+        event.contains("zio_txg = 0x") && event.contains("zio_delta = 0x") && !event.contains("vdev_guid"),
+        "{events}"
+    );
+}

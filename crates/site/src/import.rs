@@ -127,7 +127,9 @@ impl<'a> Import<'a> {
             extreme: self.how.extreme,
             ..ImportOptions::default()
         };
-        Spa::import(locked, &import, writing::hooks(self.site.front()))
+        let spa = Spa::import(locked, &import, writing::hooks(self.site.front()))?;
+        iostats::watch_txgs(&spa);
+        Ok(spa)
     }
 
     /// Remembers the pool that [`Import::write`] opened; its name is no longer reserved. The pool stays open also if the record cannot be
@@ -186,5 +188,7 @@ fn note_import(record: &Imported) {
 /// # Errors
 /// When it does not open.
 pub fn for_now(locked: &Candidate, front: &Arc<dyn Front>) -> Result<Arc<Spa>, pool::Error> {
-    Spa::import(locked, &ImportOptions::default(), writing::hooks(front))
+    let spa = Spa::import(locked, &ImportOptions::default(), writing::hooks(front))?;
+    iostats::watch_txgs(&spa);
+    Ok(spa)
 }

@@ -8,16 +8,17 @@
 //! What waits in queues now is in the record, too, by process and with the time at which it was told: what is older than a few seconds counts no more.
 //!
 //! The thread that does this once a second is also the deadman: it tells the program ([`Front::overdue`]), and posts an event, once for each, of I/Os that
-//! a device does not end; with `zfs_deadman_failmode` `panic` it then ends the process ([`Front::panic`]).
+//! a device does not end, and of txgs whose sync does not; with `zfs_deadman_failmode` `panic` such an I/O ends the process ([`Front::panic`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use base::{Env, Guid, Txg, tunable};
+use pool::{Spa, Txgs};
 use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
 use vdev::{FollowedLeaf, IoFigures, LostBlock, Overdue, PoolErrors, QueueDepths, VdevErrors};
@@ -83,6 +84,8 @@ struct Watched {
     told_queues: bool,
     /// The program that is told of I/Os that do not end.
     front: Arc<dyn Front>,
+    /// Its txgs, once it is open for writing.
+    txgs: Weak<Txgs>,
 }
 
 struct Device {
@@ -191,6 +194,7 @@ pub fn watch(candidate: &Candidate, front: &Arc<dyn Front>) {
         told_lost,
         told_queues: false,
         front: front.clone(),
+        txgs: Weak::new(),
     });
     BEGUN.get_or_init(|| {
         // it ends with the process, which publishes the rest itself: without a thread, everything
@@ -211,16 +215,32 @@ pub fn watch(candidate: &Candidate, front: &Arc<dyn Front>) {
     });
 }
 
-/// Tells of I/Os that devices do not end (OpenZFS: `vdev_deadman`).
+/// Follows the txgs of a pool that was opened for writing.
+pub(crate) fn watch_txgs(spa: &Spa) {
+    let mut watched = watched();
+    if let Some(one) = watched.iter_mut().rev().find(|one| one.pool == spa.guid()) {
+        one.txgs = Arc::downgrade(spa.txgs());
+    }
+}
+
+/// Tells of I/Os that devices do not end, and of txgs whose sync does not (OpenZFS: `vdev_deadman`, `spa_deadman`).
 fn report_overdue() {
     if tunable::ZFS_DEADMAN_ENABLED.get() == 0 {
         return;
     }
     let limit = Duration::from_millis(tunable::ZFS_DEADMAN_ZIOTIME_MS.get());
+    let sync_limit = Duration::from_millis(tunable::ZFS_DEADMAN_SYNCTIME_MS.get());
     let (mut lines, mut hung) = (Vec::new(), None);
     for one in watched().iter_mut() {
         one.look();
         let front = one.front.clone();
+        if let Some((txg, age)) = one.txgs.upgrade().and_then(|txgs| txgs.overdue_sync(sync_limit)) {
+            let pool = one.imported_as();
+            pool::events::post_overdue_sync(&Env::system(), (&pool, one.pool), txg, age);
+            let seconds = age.as_secs_f64();
+            lines
+                .push((front.clone(), format!("{pool}: the sync of txg {txg} is not done after {seconds:.1} seconds")));
+        }
         for leaf in one.devices.iter().map(|device| &device.leaf) {
             let FollowedLeaf { name, queue, .. } = leaf;
             let overdue = queue.overdue(limit);

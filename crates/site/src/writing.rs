@@ -49,6 +49,7 @@ pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>) -> Result<Arc<Spa>
     let open = OpenOptions { name: temporary_name.then(name), ..devices::options(record) };
     let options = ImportOptions { open, temporary_name, again: true, ..ImportOptions::default() };
     let spa = Spa::import(&candidate, &options, hooks(front)).map_err(|source| Error::Open { name: name(), source })?;
+    iostats::watch_txgs(&spa);
     record_lost(&spa);
     Ok(spa)
 }

@@ -7,8 +7,9 @@
 //! Posting costs a lock and never fails. OpenZFS: `spa_event_notify`, `zfs_ereport_post`, `zfs_zevent_post`.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use base::{Env, Errno, Guid, tunable};
+use base::{Env, Errno, Guid, Txg, tunable};
 use nvlist::NvList;
 use parking_lot::{Condvar, Mutex};
 use vdev::{Direction, Ereport, FaultKind, FollowedLeaf, IoClass, Leaf, Overdue};
@@ -137,17 +138,33 @@ pub fn post_overdue(env: &Env, pool: (&str, Guid), class: &str, leaf: &FollowedL
     }
 }
 
+/// Posts the txg of a pool whose sync is not done after the time `age`, as class [`DEADMAN`].
+pub fn post_overdue_sync(env: &Env, pool: (&str, Guid), txg: Txg, age: Duration) {
+    let mut event = pool_ereport(DEADMAN, pool, None);
+    event.insert("zio_txg", txg.0);
+    event.insert("zio_delta", u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    put(env, event);
+}
+
 /// The keys that all reports of a leaf have.
-fn ereport(class: &str, (name, guid): (&str, Guid), (leaf, path): (Guid, &str)) -> NvList {
+fn ereport(class: &str, pool: (&str, Guid), (leaf, path): (Guid, &str)) -> NvList {
+    let mut event = pool_ereport(class, pool, Some(leaf));
+    event.insert("vdev_guid", leaf.0);
+    event.insert("vdev_path", path);
+    event
+}
+
+/// The keys that all reports have, of a vdev or of the pool as such.
+fn pool_ereport(class: &str, (name, guid): (&str, Guid), vdev: Option<Guid>) -> NvList {
     let mut detector = NvList::new();
     detector.insert("version", 0u8);
     detector.insert("scheme", "zfs");
     detector.insert("pool", guid.0);
-    detector.insert("vdev", leaf.0);
+    if let Some(vdev) = vdev {
+        detector.insert("vdev", vdev.0);
+    }
     let mut event = common(&format!("ereport.fs.zfs.{class}"), name, guid);
     event.insert("detector", detector);
-    event.insert("vdev_guid", leaf.0);
-    event.insert("vdev_path", path);
     event
 }
 

@@ -91,6 +91,8 @@ struct State {
     waiting: u32,
     /// True while the sync thread works on a txg, and so has a handle on the pool.
     syncing: bool,
+    /// The txg that is being synced, and since when; nothing once it was told to take too long.
+    sync: Option<(Txg, Instant)>,
     failed: Option<Arc<Error>>,
     /// The pool waits for its devices: why, and whether all others wait as well.
     suspended: Option<(Arc<Error>, bool)>,
@@ -148,6 +150,7 @@ impl Txgs {
                 stop: false,
                 waiting: 0,
                 syncing: false,
+                sync: None,
                 failed: None,
                 suspended: None,
                 history: VecDeque::new(),
@@ -287,7 +290,19 @@ impl Txgs {
         let quiesce_ns = closed.elapsed().as_nanos() as u64;
         let dirty = state.dirtied[slot(txg)];
         state.syncing = true;
+        state.sync = Some((txg, Instant::now()));
         Some(Quiesced { txg, record: TxgRecord { txg: txg.0, dirty, open_ns, quiesce_ns, ..TxgRecord::default() } })
+    }
+
+    /// Returns the txg whose sync takes longer than `limit`, and how long it has taken, once for each txg (OpenZFS: `spa_deadman`). A suspended pool has
+    /// none.
+    pub fn overdue_sync(&self, limit: Duration) -> Option<(Txg, Duration)> {
+        let mut state = self.state.lock();
+        if state.suspended.is_some() || state.failed.is_some() {
+            return None;
+        }
+        let overdue = state.sync.take_if(|(_, since)| since.elapsed() > limit);
+        overdue.map(|(txg, since)| (txg, since.elapsed()))
     }
 
     /// Waits until the sync thread works on no txg.
@@ -302,6 +317,7 @@ impl Txgs {
     pub(crate) fn done(&self, record: TxgRecord) {
         let mut state = self.state.lock();
         state.synced = Txg(record.txg);
+        state.sync = None;
         state.set_dirty(Txg(record.txg), 0);
         state.reserved[slot(Txg(record.txg))] = 0;
         if state.history.len() >= HISTORY_MAX {
