@@ -15,6 +15,7 @@ use stream::{Header, Record};
 use support::{stream_of, streams};
 use target::Target;
 use target::remake::{Part, boundaries, parts, resumed_at, stream_of as remade};
+use vdev::testing::{Call, Tapped};
 use vdev::{Device, FileDevice};
 
 /// No error.
@@ -119,34 +120,13 @@ fn a_cut_stream_that_is_resumed_gives_the_same_files() {
 }
 
 /// A device that accepts a given number of writes and then fails.
-#[derive(Debug)]
-struct Failing {
-    inner: FileDevice,
-    left: Arc<AtomicI64>,
-}
-
-impl Device for Failing {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-            return Err(io::Error::other("the device has failed"));
-        }
-        self.inner.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-    fn is_writable(&self) -> bool {
-        true
-    }
-    fn name(&self) -> String {
-        self.inner.name()
-    }
+fn failing(device: FileDevice, left: &Arc<AtomicI64>) -> Arc<dyn Device> {
+    let left = left.clone();
+    let pass = move |call: &Call| match call {
+        Call::Write(_) if left.fetch_sub(1, Ordering::Relaxed) <= 0 => Err(io::Error::other("the device has failed")),
+        _ => Ok(()),
+    };
+    Arc::new(Tapped::new(Arc::new(device), pass))
 }
 
 /// OpenZFS 10320, with a failing device: a write of a batch fails. So does the receive, with that error; an import afterwards
@@ -155,7 +135,7 @@ impl Device for Failing {
 fn issue_10320_a_failing_device_fails_the_receive() {
     for writes in [0, 1, 2, 5, 12, 30] {
         let left = Arc::new(AtomicI64::new(i64::MAX));
-        let mut target = Target::on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
+        let mut target = Target::on(&|inner| failing(inner, &left));
         target.receive(&stream_of("stbasic-a", "full"), "recva/a", &RecvArgs::default()).unwrap();
         left.store(writes, Ordering::Relaxed);
         let bytes = stream_of("stbasic-a", "incr-1-2");
@@ -173,13 +153,13 @@ fn issue_10320_a_failing_device_fails_the_receive() {
 #[test]
 fn a_failed_pool_lets_its_devices_go() {
     let left = Arc::new(AtomicI64::new(i64::MAX));
-    let mut target = Target::on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
+    let mut target = Target::on(&|inner| failing(inner, &left));
     target.receive(&stream_of("stbasic-a", "empty-full"), "recva/a", &RecvArgs::default()).unwrap();
     for round in 0..40 {
         left.store(round % 4, Ordering::Relaxed);
         target.spa().snapshot(&[format!("recva/a@{round}")], &[]).unwrap_err();
         left.store(i64::MAX, Ordering::Relaxed);
-        target.crash_on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
+        target.crash_on(&|inner| failing(inner, &left));
         assert!(!target.has(&format!("recva/a@{round}")));
     }
 }

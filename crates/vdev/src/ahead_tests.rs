@@ -1,4 +1,4 @@
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range as Bytes;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,49 +8,34 @@ use ondisk::label::key;
 
 use super::*;
 use crate::test_pool::{LEAF_GUID, TestPool, block, draid, leaf, mirror, raidz};
+use crate::testing::{Call, Tapped};
 use crate::{BlockWrite, Device, MemoryDevice, ReadCx, VdevConfig};
 
 /// Memory that is waited for, counts its reads, and has bad places.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Disk {
-    memory: MemoryDevice,
     reads: AtomicUsize,
     under_way: AtomicUsize,
     most: AtomicUsize,
     bad: Mutex<Vec<Bytes<u64>>>,
 }
 
-impl Device for Disk {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+impl Disk {
+    fn pass(&self, call: &Call) -> io::Result<()> {
+        let Call::Read(_) = call else { return Ok(()) };
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.most.fetch_max(self.under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(1));
         self.under_way.fetch_sub(1, Ordering::Relaxed);
-        let end = offset + buf.len() as u64;
-        if self.bad.lock().unwrap().iter().any(|bad| bad.start < end && offset < bad.end) {
-            return Err(io::Error::other("bad sector"));
+        match self.bad.lock().unwrap().iter().any(|bad| call.meets(bad)) {
+            true => Err(io::Error::other("bad sector")),
+            false => Ok(()),
         }
-        self.memory.read_at(offset, buf)
     }
 
-    fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        self.memory.write_vectored_at(offset, data)
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn way(&self, _: u64, _: usize) -> Way<'_> {
-        Way::Threads
-    }
-
-    fn name(&self) -> String {
-        "disk".to_owned()
+    fn device(self: &Arc<Disk>) -> Arc<dyn Device> {
+        let (disk, memory) = (self.clone(), Arc::new(MemoryDevice::writable(64 << 20)));
+        Arc::new(Tapped::new(memory, move |call| disk.pass(call)).in_threads())
     }
 }
 
@@ -60,18 +45,8 @@ type Written = (Planned, Vec<u8>);
 /// A pool of that top-level vdev, its disks, and blocks of all sizes that were written to it.
 fn pool(top: NvList, disks: usize) -> (VdevTree, Vec<Arc<Disk>>, Vec<Written>) {
     let config = VdevConfig::parse(&TestPool::with_tops(vec![top], 0).config).unwrap();
-    let disk = |_| Disk {
-        memory: MemoryDevice::writable(64 << 20),
-        reads: AtomicUsize::new(0),
-        under_way: AtomicUsize::new(0),
-        most: AtomicUsize::new(0),
-        bad: Mutex::default(),
-    };
-    let disks: Vec<Arc<Disk>> = (0..disks).map(disk).map(Arc::new).collect();
-    let found = |guid: base::Guid| {
-        let disk = disks.get((guid.0 - LEAF_GUID) as usize)?;
-        Some(disk.clone() as Arc<dyn Device>)
-    };
+    let disks: Vec<Arc<Disk>> = (0..disks).map(|_| Arc::default()).collect();
+    let found = |guid: base::Guid| disks.get((guid.0 - LEAF_GUID) as usize).map(Disk::device);
     let tree = VdevTree::open(&config, &found).unwrap();
     let (mut blocks, mut at) = (Vec::new(), 0);
     for n in 0..600u64 {

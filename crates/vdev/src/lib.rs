@@ -94,6 +94,7 @@ mod status;
 mod stripe;
 #[cfg(test)]
 mod test_pool;
+pub mod testing;
 mod tree;
 mod write;
 

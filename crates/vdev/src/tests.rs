@@ -2,8 +2,8 @@
 //! Mirrors, removed devices, health, windows, configurations that cannot be.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{Guid, Txg};
 use nvlist::NvList;
@@ -12,6 +12,7 @@ use ondisk::indirect::{IndirectMapping, MappingEntry};
 use ondisk::label::key;
 
 use crate::test_pool::{LEAF_GUID, TestPool, block, draid, group, indirect, leaf, mirror, missed, raidz, read};
+use crate::testing::{Call, Tapped};
 use crate::*;
 
 const START: u64 = 4 << 20;
@@ -266,26 +267,15 @@ fn trees_that_cannot_be_are_refused() {
 
 #[test]
 fn windows_give_the_same_bytes_with_fewer_reads() {
-    #[derive(Debug)]
-    struct Counted(MemoryDevice, std::sync::atomic::AtomicUsize, Range<u64>);
-    impl Device for Counted {
-        fn size(&self) -> u64 {
-            self.0.size()
-        }
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-            self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            if offset < self.2.end && self.2.start < offset + buf.len() as u64 {
-                return Err(std::io::Error::other("bad sector"));
-            }
-            self.0.read_at(offset, buf)
-        }
-        fn name(&self) -> String {
-            "counted".to_owned()
-        }
-    }
     let bytes = block(16 << 20, 1);
     let bad = (9 << 20)..(9 << 20) + 512;
-    let device = std::sync::Arc::new(Counted(MemoryDevice::new(bytes.clone()), 0.into(), bad.clone()));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (counted, spot) = (asked.clone(), bad.clone());
+    let pass = move |call: &Call| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        if call.meets(&spot) { Err(std::io::Error::other("bad sector")) } else { Ok(()) }
+    };
+    let device = Arc::new(Tapped::new(Arc::new(MemoryDevice::new(bytes.clone())), pass));
     let pool = TestPool::new(mirror(0, 0..1), 1);
     let config = VdevConfig::parse(&pool.config).unwrap();
     let tree = VdevTree::open(&config, &|_| Some(device.clone())).unwrap();
@@ -305,7 +295,7 @@ fn windows_give_the_same_bytes_with_fewer_reads() {
         reads.set(reads.get() + 1);
         at += 4096;
     }
-    let made = device.1.load(std::sync::atomic::Ordering::Relaxed);
+    let made = asked.load(Ordering::Relaxed);
     // around the bad sector each read goes alone
     assert!(made < reads.get() / 8, "{made} of {}", reads.get());
     // scattered, backwards, too large, to the very end, beyond it

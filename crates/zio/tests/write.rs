@@ -14,6 +14,7 @@ use common::writable::{Top, Writable};
 use common::{BM, key, text};
 use ondisk::{BlkPtr, EmbeddedType, ObjectType, VDEV_LABEL_START_SIZE};
 use proptest::prelude::*;
+use vdev::testing::{Call, Tapped};
 use vdev::{Device, MemoryDevice, ReadCx};
 use zio::{
     ArcKey, Bookmark, Buf, CryptParams, Error, HeldWrites, Payload, Scratch, WriteCx, WriteProps, WriteReq, Zio,
@@ -535,26 +536,12 @@ fn a_bad_copy_is_healed_by_a_scrub_and_by_no_read() {
 }
 
 /// A device that takes no writes to some of its bytes, though it should.
-#[derive(Debug)]
-struct Stuck(MemoryDevice, Range<u64>);
-
-impl Device for Stuck {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        let is_stuck = self.1.start < offset + data.len() as u64 && offset < self.1.end;
-        if is_stuck { Err(std::io::Error::other("stuck")) } else { self.0.write_at(offset, data) }
-    }
-    fn is_writable(&self) -> bool {
-        true
-    }
-    fn name(&self) -> String {
-        "stuck".to_owned()
-    }
+fn stuck(device: MemoryDevice, bytes: Range<u64>) -> Arc<dyn Device> {
+    let pass = move |call: &Call| match call {
+        Call::Write(_) if call.meets(&bytes) => Err(std::io::Error::other("stuck")),
+        _ => Ok(()),
+    };
+    Arc::new(Tapped::new(Arc::new(device), pass))
 }
 
 #[test]
@@ -562,7 +549,7 @@ fn the_block_that_devices_fail_to_write_is_told_of_and_counts_once() {
     let pool = Writable::new(&[Top::Mirror(1)], 9, 24 << 20);
     // the second of three
     let bad = VDEV_LABEL_START_SIZE + 8192..VDEV_LABEL_START_SIZE + 8704;
-    let zio = pool.open_on(&|_, _| Some(Arc::new(Stuck(pool.devices[0][0].clone(), bad.clone()))));
+    let zio = pool.open_on(&|_, _| Some(stuck(pool.devices[0][0].clone(), bad.clone())));
     zio.set_space(pool.space.clone());
     let block = |n| WriteReq { bm: Bookmark { blkid: n, ..BM }, ..req(noise(8192, n), WriteProps::default()) };
     let failed = zio.write(&CX, (0..3).map(block).collect());
@@ -587,7 +574,7 @@ fn a_copy_that_is_mended_counts_if_it_was_written_and_tells_no_device_that_it_mi
     let away = pool.open_on(&|v, s| device(v, s).filter(|_| (v, s) != (0, 1)));
     assert_eq!(heal(&away, 77), (1, 0, Vec::new()), "a side is away");
     let stuck = pool.open_on(&|v, s| match (v, s) {
-        (0, 1) => Some(Arc::new(Stuck(pool.devices[0][1].clone(), 0..u64::MAX))),
+        (0, 1) => Some(stuck(pool.devices[0][1].clone(), 0..u64::MAX)),
         _ => device(v, s),
     });
     assert_eq!(heal(&stuck, 99), (0, 1, Vec::new()), "a side fails");

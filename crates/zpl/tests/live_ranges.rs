@@ -4,7 +4,6 @@
 #[allow(dead_code)] // what is tested elsewhere
 mod power;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use pool::{PropSource, Value};
 use power::{ROOT, Rig, bytes};
+use vdev::testing::{Call, Tapped};
 use vdev::{Device, MemoryDevice};
 use zpl::Kind;
 use zpl::live::{NewFile, Volume, Zfs};
@@ -20,13 +20,7 @@ const BLOCK: u64 = 128 << 10;
 /// Longer than anything takes that does not wait for the gate.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A device whose reads do not come back while the gate is closed.
-#[derive(Debug)]
-struct Gated {
-    inner: MemoryDevice,
-    gate: Arc<Gate>,
-}
-
+/// A gate in front of a device, whose reads do not come back while it is closed.
 #[derive(Debug, Default)]
 struct Gate {
     closed: AtomicBool,
@@ -43,6 +37,16 @@ impl Gate {
         self.closed.store(false, Ordering::SeqCst);
     }
 
+    /// Returns when the gate is open.
+    fn pass(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.met.fetch_add(1, Ordering::SeqCst);
+            while self.closed.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
     /// Returns when a read is at the closed gate.
     fn await_read(&self) {
         while self.met.load(Ordering::SeqCst) == 0 {
@@ -51,36 +55,18 @@ impl Gate {
     }
 }
 
-impl Device for Gated {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.gate.closed.load(Ordering::SeqCst) {
-            self.gate.met.fetch_add(1, Ordering::SeqCst);
-            while self.gate.closed.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-    fn is_writable(&self) -> bool {
-        true
-    }
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-}
-
 fn rig() -> (Rig, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
-    let wrap = |inner: MemoryDevice| -> Arc<dyn Device> { Arc::new(Gated { inner, gate: gate.clone() }) };
+    let wrap = |device: MemoryDevice| -> Arc<dyn Device> {
+        let gate = gate.clone();
+        let pass = move |call: &Call| {
+            if matches!(call, Call::Read(_)) {
+                gate.pass();
+            }
+            Ok(())
+        };
+        Arc::new(Tapped::new(Arc::new(device), pass))
+    };
     (Rig::with(&["a"], &wrap), gate)
 }
 

@@ -5,7 +5,6 @@
 #[allow(dead_code)] // what is tested elsewhere
 mod power;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use base::tunable::ZFS_BCLONE_WAIT_DIRTY;
 use power::{ROOT, Rig, bytes};
+use vdev::testing::{Call, Tapped};
 use vdev::{Device, MemoryDevice};
 use zpl::live::{NewFile, SetAttr, Volume, Zfs};
 use zpl::{FileFlags, Kind};
@@ -127,41 +127,18 @@ fn what_was_allowed_when_it_was_logged_is_replayed() {
 }
 
 /// A device that lets no uberblock through for some time.
-#[derive(Debug)]
-struct Slow {
-    device: MemoryDevice,
-    waits: Arc<[AtomicBool; 2]>,
-}
-
-impl Device for Slow {
-    fn size(&self) -> u64 {
-        self.device.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.device.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let [closed, waiting] = &*self.waits;
-        while closed.load(Ordering::SeqCst) && offset < 512 << 10 {
+fn slow(device: MemoryDevice, waits: &Arc<[AtomicBool; 2]>) -> Arc<dyn Device> {
+    let waits = waits.clone();
+    let pass = move |call: &Call| {
+        let [closed, waiting] = &*waits;
+        let is_label = matches!(call, Call::Write(bytes) if bytes.start < 512 << 10);
+        while is_label && closed.load(Ordering::SeqCst) {
             waiting.store(true, Ordering::SeqCst);
             thread::sleep(Duration::from_millis(1));
         }
-        self.device.write_at(offset, data)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn name(&self) -> String {
-        self.device.name()
-    }
+        Ok(())
+    };
+    Arc::new(Tapped::new(Arc::new(device), pass))
 }
 
 /// A block is in its place before the uberblock is written that knows of it. A reference to it in the log could not be claimed.
@@ -169,7 +146,7 @@ impl Device for Slow {
 fn a_file_copied_while_its_blocks_are_being_synced_is_there() {
     ZFS_BCLONE_WAIT_DIRTY.set(0);
     let waits: Arc<[AtomicBool; 2]> = Arc::default();
-    let rig = Rig::with(&["/a"], &|device| Arc::new(Slow { device, waits: waits.clone() }));
+    let rig = Rig::with(&["/a"], &|device| slow(device, &waits));
     let zfs = rig.file_system("t/f", &[], false);
     let (target, other) = (file(&zfs, "target", b""), file(&zfs, "other", b""));
     rig.spa.sync().unwrap();

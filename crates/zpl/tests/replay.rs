@@ -16,6 +16,7 @@ use ondisk::zil::Record;
 use oracle::{fixtures, judge};
 use pool::{Hooks, ImportOptions, Kind, ListOptions, OpenOptions, Pool, Spa};
 use support::{Fixture, Touched, compare_replayed, touched_in};
+use vdev::testing::{Call, Tapped};
 use vdev::{Device, FileDevice};
 use zpl::live::{ReplayProgress, Volume, Zfs, replay_all};
 
@@ -27,40 +28,16 @@ const LABELS: u64 = 4 << 20;
 type Broken = Arc<Mutex<Vec<Range<u64>>>>;
 
 /// A device that loses power after a number of writes: later ones fail. Its broken stretches cannot be read.
-#[derive(Debug)]
-struct Cut {
-    file: FileDevice,
-    left: Arc<AtomicI64>,
-    broken: Broken,
-}
-
-impl Device for Cut {
-    fn size(&self) -> u64 {
-        self.file.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        let end = offset + buf.len() as u64;
-        if self.broken.lock().unwrap().iter().any(|broken| broken.start < end && offset < broken.end) {
-            return Err(std::io::Error::other("it cannot be read"));
+fn cut(file: FileDevice, left: &Arc<AtomicI64>, broken: &Broken) -> Arc<dyn Device> {
+    let (left, broken) = (left.clone(), broken.clone());
+    let pass = move |call: &Call| match call {
+        Call::Write(_) if left.fetch_sub(1, Ordering::Relaxed) <= 0 => Err(std::io::Error::other("the power is cut")),
+        Call::Read(_) if broken.lock().unwrap().iter().any(|broken| call.meets(broken)) => {
+            Err(std::io::Error::other("it cannot be read"))
         }
-        self.file.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
-            return self.file.write_at(offset, data);
-        }
-        Err(std::io::Error::other("the power is cut"))
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn name(&self) -> String {
-        self.file.name()
-    }
+        _ => Ok(()),
+    };
+    Arc::new(Tapped::new(Arc::new(file), pass))
 }
 
 struct Pools {
@@ -84,7 +61,7 @@ impl Pools {
         let left = Arc::new(AtomicI64::new(writes));
         let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
             let file = open_again(&path);
-            (path, Arc::new(Cut { file, left: left.clone(), broken: self.broken.clone() }))
+            (path, cut(file, &left, &self.broken))
         };
         let found = vdev::import::scan_devices(self.images.images().into_iter().map(open).collect());
         let candidate = found.iter().find(|c| c.name == self.pool).unwrap();

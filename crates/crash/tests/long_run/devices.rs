@@ -1,6 +1,6 @@
 //! Devices that fail and return, a log device that comes and goes, and scrubs.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use crash::Rng;
 use zuse::pool::{Error, ScrubRange};
 use zuse::vdev::create::{VdevSpec, layout};
-use zuse::vdev::{Device, DeviceKind, FileDevice, VdevState, VdevStatus};
+use zuse::vdev::testing::{Call, Tapped};
+use zuse::vdev::{Device, FileDevice, VdevState, VdevStatus};
 
 use crate::world::{World, failed};
 
@@ -25,58 +26,27 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 /// A device that can be switched off.
 #[derive(Debug)]
 pub struct Faulty {
-    device: FileDevice,
-    down: AtomicBool,
+    device: Arc<dyn Device>,
+    down: Arc<AtomicBool>,
 }
 
 impl Faulty {
-    pub fn new(device: FileDevice) -> Arc<Faulty> {
-        Arc::new(Faulty { device, down: AtomicBool::new(false) })
+    pub fn new(device: FileDevice) -> Faulty {
+        let down = Arc::new(AtomicBool::new(false));
+        let is_down = down.clone();
+        let pass = move |_: &Call| match is_down.load(Ordering::SeqCst) {
+            true => Err(io::Error::from_raw_os_error(EIO)),
+            false => Ok(()),
+        };
+        Faulty { device: Arc::new(Tapped::new(Arc::new(device), pass)), down }
     }
 
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
     }
 
-    fn up(&self) -> io::Result<&FileDevice> {
-        match self.down.load(Ordering::SeqCst) {
-            true => Err(io::Error::from_raw_os_error(EIO)),
-            false => Ok(&self.device),
-        }
-    }
-}
-
-impl Device for Faulty {
-    fn size(&self) -> u64 {
-        self.device.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.up()?.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.up()?.write_at(offset, data)
-    }
-
-    fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        self.up()?.write_vectored_at(offset, data)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.up()?.flush()
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn kind(&self) -> DeviceKind {
-        self.device.kind()
-    }
-
-    fn name(&self) -> String {
-        self.device.name()
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
     }
 }
 

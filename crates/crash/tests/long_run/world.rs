@@ -53,7 +53,7 @@ pub struct Fs {
 pub struct World {
     dir: TempDir,
     pub pool: Pool,
-    pub devices: Vec<Arc<Faulty>>,
+    pub devices: Vec<Faulty>,
     pub file_systems: Vec<Fs>,
     pub volume: Volume,
     /// Expected contents of the volume, by the offset of a writer's range.
@@ -95,10 +95,10 @@ impl World {
         let words: Vec<String> = VDEVS.split(' ').map(str::to_owned).collect();
         let spec = VdevSpec::parse(&words).unwrap();
         let open = |(name, _): (&str, bool)| Faulty::new(FileDevice::create(&dir.path().join(name), SIZE).unwrap());
-        let devices: Vec<Arc<Faulty>> = spec.paths().map(open).collect();
+        let devices: Vec<Faulty> = spec.paths().map(open).collect();
         let find = |name: &str| -> Option<Arc<dyn Device>> {
-            let is = |device: &&Arc<Faulty>| Path::new(&device.name()).ends_with(name);
-            Some(devices.iter().find(is)?.clone())
+            let is = |device: &&Faulty| Path::new(&device.device().name()).ends_with(name);
+            Some(devices.iter().find(is)?.device().clone())
         };
         let new = layout(&spec, &find, LayoutOptions::default(), &Env::system()).unwrap();
         let mut create = CreateOptions { arc_bytes: ARC_BYTES, ..CreateOptions::new(POOL) };

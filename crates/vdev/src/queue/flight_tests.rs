@@ -1,4 +1,4 @@
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -9,14 +9,13 @@ use ondisk::label::key;
 use ondisk::{Dva, VDEV_LABEL_START_SIZE};
 
 use super::*;
-use crate::device::Way;
 use crate::test_pool::{TestPool, leaf};
+use crate::testing::{Call, Tapped};
 use crate::{AheadSource, BlockWrite, MemoryDevice, ReadCx, ReadMode, VdevConfig, VdevTree};
 
 /// Memory that is waited for, that makes nothing while it is shut, and has a bad place.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Gate {
-    memory: MemoryDevice,
     shut: AtomicBool,
     /// Operations that came.
     came: AtomicUsize,
@@ -25,47 +24,22 @@ struct Gate {
 
 impl Gate {
     fn new() -> Arc<Gate> {
-        let (memory, shut) = (MemoryDevice::writable(64 << 20), AtomicBool::new(false));
-        Arc::new(Gate { memory, shut, came: AtomicUsize::new(0), bad: Mutex::new(0..0) })
+        Arc::default()
     }
 
-    fn pass(&self, offset: u64, len: usize) -> io::Result<()> {
+    fn pass(&self, call: &Call) -> io::Result<()> {
         self.came.fetch_add(1, Ordering::SeqCst);
         // an operation that took no time would have ended before anybody waits for it
         thread::sleep(Duration::from_millis(5));
         while self.shut.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(1));
         }
-        let bad = self.bad.lock().unwrap();
-        if bad.start < offset + len as u64 && offset < bad.end { Err(io::Error::other("bad sector")) } else { Ok(()) }
-    }
-}
-
-impl Device for Gate {
-    fn size(&self) -> u64 {
-        self.memory.size()
+        if call.meets(&self.bad.lock().unwrap()) { Err(io::Error::other("bad sector")) } else { Ok(()) }
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.pass(offset, buf.len())?;
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        self.pass(offset, data.iter().map(|piece| piece.len()).sum())?;
-        self.memory.write_vectored_at(offset, data)
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn way(&self, _: u64, _: usize) -> Way<'_> {
-        Way::Threads
-    }
-
-    fn name(&self) -> String {
-        "gate".to_owned()
+    fn device(self: &Arc<Gate>) -> Arc<dyn Device> {
+        let (gate, memory) = (self.clone(), Arc::new(MemoryDevice::writable(64 << 20)));
+        Arc::new(Tapped::new(memory, move |call| gate.pass(call)).in_threads())
     }
 }
 
@@ -73,7 +47,7 @@ fn pool(gate: &Arc<Gate>) -> Arc<VdevTree> {
     let mut top = leaf(0);
     top.insert(key::ASHIFT, 12u64);
     let config = VdevConfig::parse(&TestPool::with_tops(vec![top], 0).config).unwrap();
-    let found = |_| Some(gate.clone() as Arc<dyn Device>);
+    let found = |_| Some(gate.device());
     Arc::new(VdevTree::open(&config, &found).unwrap())
 }
 

@@ -1,0 +1,105 @@
+//! Devices for tests: another device, with something in front of it that counts, delays or fails its operations.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{Device, DeviceKind, Way};
+
+/// An operation of a device, with the bytes that it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// A read.
+    Read(Range<u64>),
+    /// A write.
+    Write(Range<u64>),
+    /// A flush.
+    Flush,
+}
+
+impl Call {
+    /// Returns whether it reads or writes one of these bytes.
+    #[must_use]
+    pub fn meets(&self, range: &Range<u64>) -> bool {
+        match self {
+            Call::Read(own) | Call::Write(own) => own.start < range.end && range.start < own.end,
+            Call::Flush => false,
+        }
+    }
+}
+
+type Pass = dyn Fn(&Call) -> io::Result<()> + Send + Sync;
+
+/// A device with a function in front of it that each operation passes.
+pub struct Tapped {
+    device: Arc<dyn Device>,
+    pass: Box<Pass>,
+    in_threads: bool,
+}
+
+impl Tapped {
+    /// Puts `pass` in front of `device`: it may take its time, and where it fails, so does the operation, which the device does not do then.
+    pub fn new(device: Arc<dyn Device>, pass: impl Fn(&Call) -> io::Result<()> + Send + Sync + 'static) -> Tapped {
+        Tapped { device, pass: Box::new(pass), in_threads: false }
+    }
+
+    /// The same, whose operations wait in threads where there are many, as those of a disk do.
+    #[must_use]
+    pub fn in_threads(self) -> Tapped {
+        Tapped { in_threads: true, ..self }
+    }
+}
+
+impl fmt::Debug for Tapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tapped").field(&self.device).finish()
+    }
+}
+
+impl Device for Tapped {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        (self.pass)(&Call::Read(bytes(offset, buf.len())))?;
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        (self.pass)(&Call::Write(bytes(offset, data.len())))?;
+        self.device.write_at(offset, data)
+    }
+
+    fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
+        let len: usize = data.iter().map(|piece| piece.len()).sum();
+        (self.pass)(&Call::Write(bytes(offset, len)))?;
+        self.device.write_vectored_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (self.pass)(&Call::Flush)?;
+        self.device.flush()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.device.is_writable()
+    }
+
+    fn way(&self, _: u64, _: usize) -> Way<'_> {
+        if self.in_threads { Way::Threads } else { Way::Here }
+    }
+
+    fn kind(&self) -> DeviceKind {
+        self.device.kind()
+    }
+
+    fn name(&self) -> String {
+        self.device.name()
+    }
+}
+
+fn bytes(offset: u64, len: usize) -> Range<u64> {
+    offset..offset.saturating_add(len as u64)
+}
