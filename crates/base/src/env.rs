@@ -93,6 +93,14 @@ impl Env {
             chunk.copy_from_slice(word.get(..chunk.len()).unwrap_or_default());
         }
     }
+
+    /// Returns bytes that do not compress, the same for the same seed: contents for tests.
+    #[must_use]
+    pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        Env::seeded(seed).fill_random(&mut bytes);
+        bytes
+    }
 }
 
 /// Panics if the system has no randomness: nothing could be written safely without it.

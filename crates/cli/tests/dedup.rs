@@ -15,9 +15,7 @@ const BLOCK: usize = 8192;
 
 /// Blocks that differ from each other.
 fn content(blocks: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; blocks * BLOCK];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, blocks * BLOCK)
 }
 
 /// A pool with these numbers of blocks: unique, and in two files.

@@ -14,8 +14,7 @@ fn pool() -> (Session, tempfile::TempDir, Vec<u8>) {
     let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
     let device = dir.path().join("a").to_str().unwrap().to_owned();
     session.ok(&["zpool", "create", "-m", "none", "--size", "256M", "tank", &device]);
-    let mut bytes = vec![0; 8 << 20];
-    base::Env::seeded(1).fill_random(&mut bytes);
+    let bytes = base::Env::noise(1, 8 << 20);
     for name in ["tank/a", "tank/a/b", "tank/a/c"] {
         session.ok(&["zfs", "create", name]);
         let run = session.feed(&["put", &format!("{name}:/file")], &bytes);

@@ -14,14 +14,7 @@ use support::Session;
 const SIGABRT: i32 = 6;
 
 fn noise(bytes: usize) -> Vec<u8> {
-    let mut word = 7u64;
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+    base::Env::noise(7, bytes)
 }
 
 /// A command that writes a file, of which so much has been given to it.

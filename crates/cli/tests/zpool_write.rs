@@ -393,9 +393,8 @@ fn a_scrub_is_recorded() {
 fn an_error_scrub_is_told_as_json() {
     let lab = Lab::new();
     lab.create("tank /a");
-    let mut content = [0; 4096];
-    Env::seeded(5).fill_random(&mut content);
-    std::fs::write(lab.path("one"), content).unwrap();
+    let content = Env::noise(5, 4096);
+    std::fs::write(lab.path("one"), &content).unwrap();
     lab.ok("cp -q /one tank:/one");
     let mut device = std::fs::read(lab.path("a")).unwrap();
     let at = device.windows(512).position(|bytes| bytes == &content[..512]).unwrap();

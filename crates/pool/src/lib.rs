@@ -53,6 +53,7 @@ mod dsl;
 mod error;
 mod refusal;
 mod spa;
+pub mod testing;
 
 pub use dsl::{
     Bookmark, ChangeKey, Dataset, Deadlist, Dir, Entry, Erratum, Hold, Init, KeyFormat, KeyInfo, KeyStatus, Kind,

@@ -27,9 +27,7 @@ struct Damaged {
 }
 
 fn content(seed: u64) -> Vec<u8> {
-    let mut out = vec![0; BLOCKS * BLOCK];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, BLOCKS * BLOCK)
 }
 
 impl Damaged {

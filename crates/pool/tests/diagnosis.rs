@@ -1,17 +1,14 @@
 //! Devices that give wrong bytes too often, while a pool is open: they are degraded, and used on.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::sync::Arc;
 
 use base::Guid;
 use dmu::Object;
+use pool::testing::{BLOCK, hooks, in_memory, noise, object};
 use pool::{ImportOptions, ScrubRange, Spa, Value};
 use vdev::import::scan_devices;
 use vdev::{Device, Health, MemoryDevice, VdevAux, VdevState};
-
-use common::{hooks_in_memory, in_memory, noise, object};
 
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;
@@ -30,7 +27,7 @@ fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>, Object)
 
 fn again(devices: &[Arc<MemoryDevice>]) -> Arc<Spa> {
     let all = devices.iter().map(|d| (d.name().into(), d.clone() as Arc<dyn Device>)).collect();
-    Spa::import(&scan_devices(all)[0], &ImportOptions::default(), hooks_in_memory()).unwrap()
+    Spa::import(&scan_devices(all)[0], &ImportOptions::default(), hooks()).unwrap()
 }
 
 /// Damages blocks of the object on a side of a mirror.
@@ -99,7 +96,7 @@ fn what_is_met_again_and_what_a_scrub_finds_does_not_count() {
     damage(&spa, &devices[0], &file, 3..4);
     for _ in 0..30 {
         spa.zio().arc().clear();
-        file.read_vec(0, BLOCKS * common::BLOCK).unwrap_err();
+        file.read_vec(0, BLOCKS * BLOCK).unwrap_err();
     }
     spa.sync().unwrap();
     assert!(checksum_errors(&spa, 0) >= 30);

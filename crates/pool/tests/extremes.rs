@@ -27,9 +27,7 @@ fn hooks() -> Hooks {
 }
 
 fn content(seed: u64) -> Vec<u8> {
-    let mut out = vec![0; 8 * BLOCK];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, 8 * BLOCK)
 }
 
 /// The life of a pool on one device.

@@ -1,8 +1,6 @@
 //! Devices that fail writes while a pool is open: what becomes of them, of what they missed, and of what is read from them.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,12 +9,11 @@ use base::Env;
 use dmu::Object;
 use nvlist::NvList;
 use ondisk::label::key;
+use pool::testing::{BLOCK, noise, object};
 use pool::{CreateOptions, Hooks, ImportOptions, PropSource, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::scan_devices;
 use vdev::{Device, MemoryDevice, VdevState};
-
-use common::{BLOCK, noise, object};
 
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;

@@ -53,9 +53,7 @@ fn import(dir: &Path) -> Arc<Spa> {
 }
 
 fn content(seed: u64) -> Vec<u8> {
-    let mut out = vec![0; FILE];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, FILE)
 }
 
 /// Writes a new object and syncs.

@@ -1,16 +1,13 @@
 //! Reads heal what they find damaged, and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::BlkPtr;
 use pool::Pool;
+use pool::testing::{BLOCK, in_memory, noise, object};
 use vdev::{Device, MemoryDevice};
-
-use common::{BLOCK, in_memory, noise, object};
 
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;

@@ -112,9 +112,7 @@ fn object(spa: &Arc<Spa>) -> Object {
 }
 
 fn bytes(seed: u64) -> Vec<u8> {
-    let mut out = vec![0; LEN as usize];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, LEN as usize)
 }
 
 /// Another file of so many bytes.

@@ -1,14 +1,12 @@
 //! An import takes a state of a pool only if what was written last is there; going back, it passes over those that lack something.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::sync::Arc;
 
 use base::{Env, Txg, tunable};
-use common::noise;
 use dmu::NewObject;
 use ondisk::{BlkPtr, ObjectType};
+use pool::testing::noise;
 use pool::{CreateOptions, Error, Hooks, ImportOptions, LoadErrors, LoadPolicy, OpenOptions, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};

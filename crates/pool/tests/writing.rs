@@ -60,10 +60,7 @@ fn object(spa: &Arc<Spa>, block_size: u64) -> Object {
 }
 
 fn bytes(n: usize, seed: u64) -> Vec<u8> {
-    let env = Env::seeded(seed);
-    let mut out = vec![0; n];
-    env.fill_random(&mut out);
-    out
+    Env::noise(seed, n)
 }
 
 #[test]

@@ -75,9 +75,7 @@ fn req(data: Vec<u8>, props: &WriteProps) -> WriteReq {
 }
 
 fn noise(n: usize, seed: u64) -> Vec<u8> {
-    let mut data = vec![0; n];
-    Env::seeded(seed).fill_random(&mut data);
-    data
+    Env::noise(seed, n)
 }
 
 #[test]

@@ -38,9 +38,7 @@ fn pool() -> Writable {
 }
 
 fn noise(n: usize, seed: u64) -> Vec<u8> {
-    let mut data = vec![0; n];
-    Env::seeded(seed).fill_random(&mut data);
-    data
+    Env::noise(seed, n)
 }
 
 fn req(data: impl Into<Vec<u8>>, props: WriteProps) -> WriteReq {

@@ -14,14 +14,7 @@ const ROOT: Cred = Cred::ROOT;
 const MIB: usize = 1 << 20;
 
 fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
+    base::Env::noise(7, len)
 }
 
 fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use base::tunable::{ZFS_SCAN_SUSPEND_PROGRESS, ZFS_TXG_TIMEOUT};
 use nvlist::NvList;
 use ondisk::scan::{ScanFunc, ScanState};
+use pool::testing::{BLOCK, noise, object, write};
 use pool::{Spa, events};
 use vdev::{Health, VdevAux, VdevState};
 
-use shelf::{BLOCK, Shelf, noise, object, write};
+use shelf::Shelf;
 
 /// The ring of events and the tunables are those of the process.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -37,9 +37,7 @@ impl Drop for Suspended {
 }
 
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; bytes];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, bytes)
 }
 
 fn make(dir: &Path, megabytes: usize) -> Pool {

@@ -81,9 +81,7 @@ impl Rack {
 }
 
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; bytes];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, bytes)
 }
 
 fn stale(spa: &Arc<Spa>) -> usize {

@@ -13,10 +13,11 @@ use base::Env;
 use base::tunable::{ZFS_TXG_TIMEOUT, ZUSE_CATCH_UP_MS};
 use dmu::Object;
 use oracle::judge;
+use pool::testing::{BLOCK, noise, object};
 use pool::{Error, Spa, Value};
 use vdev::VdevState;
 
-use shelf::{BLOCK, Shelf, noise, object};
+use shelf::Shelf;
 
 const SHAPES: [(&str, usize); 6] = [
     ("d0 d1", 2),

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use base::tunable::ZUSE_CATCH_UP_MS;
 use dmu::{SyncedBlock, TxObjects};
 use oracle::judge;
+use pool::testing::{BLOCK, noise, object, write};
 use pool::{Error, Spa, Value};
 use vdev::VdevState;
 use zpl::Kind;
 use zpl::live::{Cred, NewFile, Zfs};
 use zuse::CaughtUp;
 
-use shelf::{BLOCK, Shelf, noise, object, write};
+use shelf::Shelf;
 
 const CONTINUE: u64 = 1;
 const PANIC: u64 = 2;

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use base::tunable::{ZFS_TXG_TIMEOUT, ZUSE_CATCH_UP_MS};
 use oracle::judge;
 use pool::Spa;
+use pool::testing::{BLOCK, noise, object, write};
 use vdev::VdevState;
 use zuse::CaughtUp;
 
-use shelf::{BLOCK, Shelf, noise, object, write};
+use shelf::Shelf;
 
 fn states(spa: &Arc<Spa>) -> (VdevState, Vec<VdevState>) {
     let root = spa.tree().status();

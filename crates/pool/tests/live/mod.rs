@@ -165,9 +165,7 @@ fn judge_dir(dir: &Path) {
 }
 
 pub fn bytes(n: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; n];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, n)
 }
 
 /// The rule that was broken.

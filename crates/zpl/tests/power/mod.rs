@@ -36,9 +36,7 @@ pub(crate) struct After {
 
 /// Returns bytes that do not compress.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; len];
-    Env::seeded(seed).fill_random(&mut out);
-    out
+    Env::noise(seed, len)
 }
 
 fn hooks() -> Hooks {

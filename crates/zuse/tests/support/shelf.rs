@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::Env;
-use dmu::{NewObject, Object};
-use ondisk::ObjectType;
 use pool::{CreateOptions, Error, Hooks, ImportOptions, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::scan_devices;
@@ -284,28 +282,4 @@ impl Shelf {
             std::fs::write(dir.join(&disk.name), bytes).unwrap();
         }
     }
-}
-
-/// Bytes of the blocks of [`object`].
-pub const BLOCK: usize = 128 << 10;
-
-/// A new object in the root dataset of pool `t`.
-pub fn object(spa: &Arc<Spa>) -> Object {
-    let dataset = spa.view().unwrap().dataset("t").unwrap();
-    let tx = spa.tx(1 << 20).unwrap();
-    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: BLOCK as u64, ..NewObject::default() };
-    spa.objset(&dataset).unwrap().alloc_object(&tx, &new).unwrap()
-}
-
-/// Random bytes that fill so many blocks.
-pub fn noise(blocks: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; blocks * BLOCK];
-    Env::seeded(seed).fill_random(&mut out);
-    out
-}
-
-/// Writes so many blocks of an object from its beginning on, and waits for the txg.
-pub fn write(spa: &Arc<Spa>, file: &Object, blocks: usize, seed: u64) -> Result<(), Error> {
-    file.write(&spa.tx((blocks * BLOCK) as u64)?, 0, &noise(blocks, seed))?;
-    spa.sync()
 }
