@@ -125,7 +125,8 @@ impl Control {
             Ioc::PoolScrub => self.pool_scrub(input),
             Ioc::Wait => self.wait(input),
             Ioc::DdtPrune => self.ddt_prune(input),
-            Ioc::PoolCreate => Err(Error::Exists(name.to_owned()).into()),
+            Ioc::PoolCreate | Ioc::PoolImport => Err(Error::Exists(name.to_owned()).into()),
+            Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             Ioc::VdevAdd => self.vdev_add(input),
             Ioc::VdevRemove => self.vdev_remove(input),
             Ioc::VdevAttach | Ioc::VdevDetach => Err(Error::NotSupported(ioc.name().to_owned()).into()),
@@ -137,6 +138,9 @@ impl Control {
             | Ioc::SendNew
             | Ioc::PoolGetHistory
             | Ioc::PoolStats
+            | Ioc::ErrorLog
+            | Ioc::DsobjToDsname
+            | Ioc::ObjToPath
             | Ioc::PoolGetProps
             | Ioc::VdevGetProps
             | Ioc::ObjsetStats

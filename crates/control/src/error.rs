@@ -25,6 +25,12 @@ pub enum Error {
     /// A device of a new vdev (EBUSY, EOVERFLOW, ENOENT and its like).
     #[error(transparent)]
     Device(#[from] vdev::Error),
+    /// The request is about the pools of the machine, and was made to one of them (EINVAL).
+    #[error("{0}: is no request to a pool")]
+    NotOfAPool(&'static str),
+    /// A pool could not be found or opened; the errno, and why.
+    #[error("{1}")]
+    Opening(Errno, Box<dyn std::error::Error + Send + Sync>),
     /// The pool is there already (EEXIST).
     #[error("pool '{0}' already exists")]
     Exists(String),
@@ -94,6 +100,8 @@ impl Error {
             Error::Receive(e) => e.errno(),
             Error::Send(e) => e.errno(),
             Error::Device(e) => device_errno(e),
+            Error::NotOfAPool(_) => Errno::EINVAL,
+            Error::Opening(errno, _) => *errno,
             Error::NoEvent => Errno::ENOENT,
             Error::BadFile(_) => Errno::EBADF,
             Error::Exists(_) => Errno::EEXIST,

@@ -62,17 +62,33 @@ pub enum Ioc {
     EventsClear,
     /// Goes to the event `eid`; 0 is the oldest, and the largest number the end.
     EventsSeek,
-    /// Returns the pool's configuration.
+    /// Returns the configuration of each imported pool, by its name, as it was when it was last written. The room `site` answers it, which knows them.
+    PoolConfigs,
+    /// Returns the configuration, with the figures of [`Ioc::PoolStats`], that the pool with the labels' configuration `config` would have if it was imported; what
+    /// keeps it from that is in `load_info`. As [`Ioc::PoolConfigs`].
+    PoolTryImport,
+    /// Imports the pool whose `guid` and labels' configuration `config` are given, under the name of the call. As [`Ioc::PoolConfigs`].
+    PoolImport,
+    /// Returns the pool's configuration with the figures of all vdevs ([`stats`](crate::stats)); `brief`, without what takes a walk through the pool.
     PoolStats,
+    /// Returns the blocks that are known to be damaged: in `errors` four words of each, object set, object, level and block.
+    ErrorLog,
+    /// Of a pool: returns the `name` of the dataset with object `obj`.
+    DsobjToDsname,
+    /// Of a file system: returns the `path` of its object `obj`.
+    ObjToPath,
     /// Returns all properties of the pool, and those of `get_props_names` that are not among all, each with `value` and `source`.
     PoolGetProps,
     /// Returns the properties, all or `vdevprops_get_props`, of the vdev whose guid is `vdevprops_get_vdev`, each with `value` and `source`.
     VdevGetProps,
-    /// All properties of a dataset, each with `value`, and in `source` where it is set, empty if nowhere.
+    /// The properties of a dataset, all or those of `props`, each with `value`, in `source` where it is set, empty if nowhere, and in `received` what came with
+    /// a stream.
     ObjsetStats,
-    /// The datasets right below one, each with what it tells quickly (`dds_*`). OpenZFS's request gives one after the other.
+    /// The datasets `depth` levels below one (1 unless told otherwise), each with what it tells quickly (`dds_*`), and in `props` those properties that `props`
+    /// names, all if that is empty; `simple` without its type. OpenZFS's request gives one dataset after the other.
     DatasetListNext,
-    /// As that, the snapshots of a dataset, oldest first, that were taken from `snap_iter_min_txg` to `snap_iter_max_txg`.
+    /// As that, the snapshots of a dataset and of those up to `depth` - 1 levels below it, of each the oldest first, that were taken from
+    /// `snap_iter_min_txg` to `snap_iter_max_txg`.
     SnapshotListNext,
     /// Reads the pool's dedup tables (`prefetch_type` 1) or those of clones (2), so that what cannot be read is told.
     PoolPrefetch,
@@ -175,6 +191,15 @@ const SEND_SPACE: &[Key] = &[
     may("bytes", DataType::Uint64),
 ];
 
+/// Those of [`Ioc::SnapshotListNext`].
+const SNAPSHOT_LIST: &[Key] = &[
+    may("snap_iter_min_txg", DataType::Uint64),
+    may("snap_iter_max_txg", DataType::Uint64),
+    may("depth", DataType::Uint64),
+    may("simple", DataType::Boolean),
+    may("props", DataType::StringArray),
+];
+
 /// Those of [`Ioc::SendNew`].
 const SEND_NEW: &[Key] = &[
     must("fd", DataType::Int32),
@@ -234,7 +259,13 @@ impl Ioc {
             Ioc::EventsNext => "events_next",
             Ioc::EventsClear => "events_clear",
             Ioc::EventsSeek => "events_seek",
+            Ioc::PoolConfigs => "pool_configs",
+            Ioc::PoolTryImport => "pool_tryimport",
+            Ioc::PoolImport => "pool_import",
             Ioc::PoolStats => "pool_stats",
+            Ioc::ErrorLog => "error_log",
+            Ioc::DsobjToDsname => "dsobj_to_dsname",
+            Ioc::ObjToPath => "obj_to_path",
             Ioc::PoolGetProps => "get_props",
             Ioc::VdevGetProps => "zpool_vdev_get_props",
             Ioc::ObjsetStats => "objset_stats",
@@ -271,13 +302,17 @@ impl Ioc {
     }
 
     /// Whether it only looks ([`ReadOnlyControl`](crate::ReadOnlyControl) answers it).
-    pub(crate) const fn looks(self) -> bool {
+    #[must_use]
+    pub const fn looks(self) -> bool {
         matches!(
             self,
             Ioc::SpaceSnaps
                 | Ioc::PoolGetHistory
                 | Ioc::SendNew
                 | Ioc::PoolStats
+                | Ioc::ErrorLog
+                | Ioc::DsobjToDsname
+                | Ioc::ObjToPath
                 | Ioc::PoolGetProps
                 | Ioc::VdevGetProps
                 | Ioc::ObjsetStats
@@ -297,6 +332,8 @@ impl Ioc {
             && !matches!(
                 self,
                 Ioc::LogHistory
+                    | Ioc::PoolConfigs
+                    | Ioc::PoolTryImport
                     | Ioc::PoolSync
                     | Ioc::PoolCondense
                     | Ioc::VdevSetProps
@@ -319,6 +356,7 @@ impl Ioc {
                 | Ioc::PoolExport
                 | Ioc::PoolDestroy
                 | Ioc::PoolCreate
+                | Ioc::PoolImport
                 | Ioc::VdevAdd
                 | Ioc::VdevRemove
                 | Ioc::VdevAttach
@@ -349,10 +387,20 @@ impl Ioc {
             Ioc::LogHistory => const { &[must("message", String)] },
             Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
-            Ioc::PoolStats | Ioc::ObjsetStats | Ioc::DatasetListNext | Ioc::GetHolds | Ioc::GetBookmarkProps => &[],
+            Ioc::PoolConfigs | Ioc::ErrorLog | Ioc::GetHolds | Ioc::GetBookmarkProps => &[],
+            Ioc::PoolTryImport => const { &[must("config", NvList)] },
+            Ioc::PoolImport => {
+                const { &[must("guid", Uint64), must("config", NvList), may("props", NvList), may("flags", Uint64)] }
+            }
+            Ioc::PoolStats => const { &[may("brief", Boolean)] },
+            Ioc::DsobjToDsname | Ioc::ObjToPath => const { &[must("obj", Uint64)] },
+            Ioc::ObjsetStats => const { &[may("props", StringArray)] },
+            Ioc::DatasetListNext => {
+                const { &[may("depth", Uint64), may("simple", Boolean), may("props", StringArray)] }
+            }
             Ioc::PoolGetProps => const { &[may("get_props_names", StringArray)] },
             Ioc::VdevGetProps => const { &[must("vdevprops_get_vdev", Uint64), may("vdevprops_get_props", NvList)] },
-            Ioc::SnapshotListNext => const { &[may("snap_iter_min_txg", Uint64), may("snap_iter_max_txg", Uint64)] },
+            Ioc::SnapshotListNext => SNAPSHOT_LIST,
             Ioc::PoolPrefetch => const { &[must("prefetch_type", Int32)] },
             Ioc::GetBookmarks => return Keys::Perhaps(Boolean),
             Ioc::SendSpace => SEND_SPACE,
@@ -397,7 +445,10 @@ impl Ioc {
     }
 
     /// Whether `input` holds what this request takes, and nothing else but a list `optional`: what it holds may be passed over.
-    pub(crate) fn check(self, input: &NvList) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// The key that is unknown, missing or of another type.
+    pub fn check(self, input: &NvList) -> Result<(), Error> {
         let named = match self.keys() {
             Keys::Named(named) => named,
             keys @ (Keys::Things(kind) | Keys::Perhaps(kind)) => {

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, PoisonError};
 
-use base::{Errno, Guid};
+use base::Guid;
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
-use pool::{Bookmark, Dataset, Error as PoolError, Kind, Pool, Source, Space, Value};
+use pool::{Bookmark, Dataset, Error as PoolError, Pool, Source, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 
 use crate::decode::require_str;
-use crate::{Caller, Error, Failed, Files, Ioc};
+use crate::{Caller, Error, Failed, Files, Ioc, stats};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -20,7 +20,7 @@ const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
 /// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read.
 #[derive(Clone, Debug)]
 pub struct ReadOnlyControl {
-    view: Arc<Pool>,
+    pub(crate) view: Arc<Pool>,
     files: Files,
 }
 
@@ -57,12 +57,16 @@ impl ReadOnlyControl {
             Ioc::GetHolds => self.get_holds(name),
             Ioc::GetBookmarks => self.get_bookmarks(name, input),
             Ioc::GetBookmarkProps => Ok(bookmark_props(&self.bookmark(name)?, &NvList::new())?),
-            Ioc::PoolStats => Ok(self.view.config().clone()),
+            Ioc::PoolStats => Ok(stats::config(&self.view, input.contains("brief"))?),
+            Ioc::ErrorLog => self.error_log_with(&[]),
+            Ioc::DsobjToDsname => self.dsobj_to_dsname(input),
+            Ioc::ObjToPath => self.obj_to_path(name, input),
             Ioc::PoolGetProps => self.pool_get_props(input),
             Ioc::VdevGetProps => self.vdev_get_props(input),
-            Ioc::ObjsetStats => self.objset_stats(name),
-            Ioc::DatasetListNext => self.dataset_list(name),
+            Ioc::ObjsetStats => self.objset_stats(name, input),
+            Ioc::DatasetListNext => self.dataset_list(name, input),
             Ioc::SnapshotListNext => self.snapshot_list(name, input),
+            Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             _ => Err(Error::ReadOnly.into()),
         }
     }
@@ -199,15 +203,23 @@ impl ReadOnlyControl {
 
     fn pool_get_props(&self, input: &NvList) -> Result<NvList, Failed> {
         let mut out = NvList::new();
-        for (name, value) in self.view.props()? {
-            out.insert(name, numbered(&value));
-        }
         let more = match input.get("get_props_names") {
             Some(Nv::StringArray(names)) => names.iter().filter_map(|name| name.to_str()).collect(),
             _ => Vec::new(),
         };
-        for name in more {
-            if let Some(value) = self.view.prop(name)? {
+        match self.view.props() {
+            Ok(all) => all.iter().for_each(|(name, value)| out.insert(name, numbered(value))),
+            // those that are asked for may be readable
+            Err(_) if !more.is_empty() => {}
+            Err(e) => return Err(e.into()),
+        }
+        for name in more.into_iter().filter(|name| !out.contains(name)).collect::<Vec<_>>() {
+            let value = self.view.prop(name).map_err(|e| {
+                let mut failed = Failed::from(e);
+                failed.out.insert(name, failed.errno);
+                failed
+            })?;
+            if let Some(value) = value {
                 out.insert(name, numbered(&value));
             }
         }
@@ -228,55 +240,6 @@ impl ReadOnlyControl {
             out.insert(name, numbered(value));
         }
         Ok(out)
-    }
-
-    fn objset_stats(&self, name: &str) -> Result<NvList, Failed> {
-        let dataset = self.view.dataset(name)?;
-        let mut out = NvList::new();
-        for (name, value) in dataset.props()? {
-            let mut prop = NvList::new();
-            prop.insert("value", plain(&value.value));
-            let source = match value.source {
-                Source::None | Source::Temporary => None,
-                Source::Default => Some(String::new()),
-                Source::Local => Some(dataset.name().to_owned()),
-                Source::Inherited(from) => Some(from),
-                Source::Received => Some("$recvd".to_owned()),
-            };
-            if let Some(source) = source {
-                prop.insert("source", source);
-            }
-            out.insert(name, prop);
-        }
-        Ok(out)
-    }
-
-    fn dataset_list(&self, name: &str) -> Result<NvList, Failed> {
-        let mut out = NvList::new();
-        for child in self.listed(name)?.children()? {
-            out.insert(child.name(), stats(&child)?);
-        }
-        Ok(out)
-    }
-
-    fn snapshot_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let bound = |key: &str| input.get_u64(key).filter(|txg| *txg != 0);
-        let (min, max) = (bound("snap_iter_min_txg"), bound("snap_iter_max_txg"));
-        let mut out = NvList::new();
-        for snapshot in self.listed(name)?.snapshots()? {
-            let txg = snapshot.phys().creation_txg.0;
-            if min.is_none_or(|min| txg >= min) && max.is_none_or(|max| txg <= max) {
-                out.insert(snapshot.name(), stats(&snapshot)?);
-            }
-        }
-        Ok(out)
-    }
-
-    fn listed(&self, name: &str) -> Result<Dataset, Failed> {
-        self.view.dataset(name).map_err(|e| match e {
-            PoolError::NoSuchDataset { .. } => Failed { errno: Errno::ESRCH, ..e.into() },
-            e => e.into(),
-        })
     }
 }
 
@@ -349,29 +312,10 @@ fn numbered(value: &PropValue) -> NvList {
     prop
 }
 
-fn plain(value: &Value) -> Nv {
+/// A value in an answer.
+pub(crate) fn plain(value: &Value) -> Nv {
     match value {
         Value::Number(number) => (*number).into(),
         Value::String(text) => text.as_str().into(),
     }
-}
-
-/// What every dataset tells quickly (OpenZFS: `dmu_objset_stats_t`).
-fn stats(dataset: &Dataset) -> Result<NvList, PoolError> {
-    let mut out = NvList::new();
-    out.insert("dds_num_clones", dataset.phys().num_children.saturating_sub(1));
-    out.insert("dds_creation_txg", dataset.phys().creation_txg.0);
-    out.insert("dds_guid", dataset.guid().0);
-    let kind: i32 = match dataset.head_kind()? {
-        Kind::Filesystem => 2,
-        Kind::Volume => 3,
-        _ => 0,
-    };
-    out.insert("dds_type", kind);
-    out.insert("dds_is_snapshot", u8::from(dataset.is_snapshot()));
-    out.insert("dds_inconsistent", u8::from(dataset.is_inconsistent()));
-    out.insert("dds_redacted", u8::from(dataset.is_redacted()?));
-    let origin = dataset.origin()?.map_or_else(String::new, |origin| origin.name().to_owned());
-    out.insert("dds_origin", origin);
-    Ok(out)
 }

@@ -145,7 +145,7 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
 
 /// The requests that OpenZFS takes as a structure (`zfs_cmd_t`), with the names that `libzfs` and this crate have for its fields.
 const OLDER: &[(Ioc, &str, &str, &[Key])] = {
-    use DataType::{Boolean, BooleanValue, NvList, Uint64};
+    use DataType::{Boolean, BooleanValue, NvList, StringArray, Uint64};
     &[
         (Ioc::PoolCreate, "pool_create", "t", &[("config", NvList, false), ("props", NvList, true)]),
         (Ioc::VdevAdd, "vdev_add", "t", &[("config", NvList, false), ("check_ashift", BooleanValue, true)]),
@@ -163,14 +163,36 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
         ),
         (Ioc::VdevDetach, "vdev_detach", "t", &[("guid", Uint64, false)]),
         (Ioc::PoolGetHistory, "pool_get_history", "t", &[]),
-        (Ioc::PoolStats, "pool_stats", "t", &[]),
-        (Ioc::ObjsetStats, "objset_stats", "t", &[]),
-        (Ioc::DatasetListNext, "dataset_list_next", "t", &[]),
+        (Ioc::PoolConfigs, "pool_configs", "t", &[]),
+        (Ioc::PoolTryImport, "pool_tryimport", "t", &[("config", NvList, false)]),
+        (
+            Ioc::PoolImport,
+            "pool_import",
+            "t",
+            &[("guid", Uint64, false), ("config", NvList, false), ("props", NvList, true), ("flags", Uint64, true)],
+        ),
+        (Ioc::PoolStats, "pool_stats", "t", &[("brief", Boolean, true)]),
+        (Ioc::ErrorLog, "error_log", "t", &[]),
+        (Ioc::DsobjToDsname, "dsobj_to_dsname", "t", &[("obj", Uint64, false)]),
+        (Ioc::ObjToPath, "obj_to_path", "t", &[("obj", Uint64, false)]),
+        (Ioc::ObjsetStats, "objset_stats", "t", &[("props", StringArray, true)]),
+        (
+            Ioc::DatasetListNext,
+            "dataset_list_next",
+            "t",
+            &[("depth", Uint64, true), ("simple", Boolean, true), ("props", StringArray, true)],
+        ),
         (
             Ioc::SnapshotListNext,
             "snapshot_list_next",
             "t",
-            &[("snap_iter_min_txg", Uint64, true), ("snap_iter_max_txg", Uint64, true)],
+            &[
+                ("snap_iter_min_txg", Uint64, true),
+                ("snap_iter_max_txg", Uint64, true),
+                ("depth", Uint64, true),
+                ("simple", Boolean, true),
+                ("props", StringArray, true),
+            ],
         ),
         (Ioc::EventsNext, "events_next", "t", &[("wait_ms", Uint64, true)]),
         (Ioc::EventsClear, "events_clear", "t", &[]),

@@ -149,6 +149,23 @@ pub struct DdtStat {
 }
 
 impl DdtStat {
+    /// Words of it.
+    pub const WORDS: usize = 8;
+
+    /// Builds it from its words.
+    #[must_use]
+    pub const fn from_words(w: [u64; Self::WORDS]) -> Self {
+        let [blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize] = w;
+        DdtStat { blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize }
+    }
+
+    /// Its words.
+    #[must_use]
+    pub const fn to_words(&self) -> [u64; Self::WORDS] {
+        let DdtStat { blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize } = *self;
+        [blocks, lsize, psize, dsize, ref_blocks, ref_lsize, ref_psize, ref_dsize]
+    }
+
     /// Adds `other`, without overflow.
     pub fn add(&mut self, other: &DdtStat) {
         let pairs = [
@@ -192,17 +209,14 @@ impl DdtHistogram {
         if words.len() < Self::WORDS {
             return Err(Error::short("dedup histogram", Self::WORDS * 8, words.len() * 8));
         }
-        let buckets = words.as_chunks::<8>().0.iter().take(64).map(|w| DdtStat {
-            blocks: w[0],
-            lsize: w[1],
-            psize: w[2],
-            dsize: w[3],
-            ref_blocks: w[4],
-            ref_lsize: w[5],
-            ref_psize: w[6],
-            ref_dsize: w[7],
-        });
-        Ok(DdtHistogram { buckets: buckets.collect() })
+        let buckets = words.as_chunks::<{ DdtStat::WORDS }>().0.iter().take(64);
+        Ok(DdtHistogram { buckets: buckets.map(|words| DdtStat::from_words(*words)).collect() })
+    }
+
+    /// Its words.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u64> {
+        self.buckets.iter().flat_map(DdtStat::to_words).collect()
     }
 
     /// The sum of all buckets.

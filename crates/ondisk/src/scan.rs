@@ -39,7 +39,9 @@ pub enum ScanState {
 }
 
 impl ScanFunc {
-    fn from_number(n: u64) -> Self {
+    /// The one that a number stands for.
+    #[must_use]
+    pub fn from_number(n: u64) -> Self {
         match n {
             0 => ScanFunc::None,
             1 => ScanFunc::Scrub,
@@ -49,7 +51,9 @@ impl ScanFunc {
         }
     }
 
-    fn number(self) -> u64 {
+    /// OpenZFS's number.
+    #[must_use]
+    pub fn number(self) -> u64 {
         match self {
             ScanFunc::None => 0,
             ScanFunc::Scrub => 1,
@@ -61,7 +65,9 @@ impl ScanFunc {
 }
 
 impl ScanState {
-    fn from_number(n: u64) -> Self {
+    /// The one that a number stands for.
+    #[must_use]
+    pub fn from_number(n: u64) -> Self {
         match n {
             0 => ScanState::None,
             1 => ScanState::Scanning,
@@ -72,7 +78,9 @@ impl ScanState {
         }
     }
 
-    fn number(self) -> u64 {
+    /// OpenZFS's number.
+    #[must_use]
+    pub fn number(self) -> u64 {
         match self {
             ScanState::None => 0,
             ScanState::Scanning => 1,

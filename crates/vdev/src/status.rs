@@ -65,6 +65,12 @@ impl VdevState {
         }
     }
 
+    /// The state that OpenZFS's number stands for; `None` for 0 (unknown), 1 (closed) and those that there are not.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<VdevState> {
+        VdevState::ALL.into_iter().find(|state| state.number() == number)
+    }
+
     pub(crate) const fn is_readable(self) -> bool {
         matches!(self, VdevState::Degraded | VdevState::Healthy)
     }
@@ -100,6 +106,25 @@ impl VdevAux {
 
     pub(crate) fn from_bits(bits: u16) -> VdevAux {
         VdevAux::ALL.into_iter().find(|aux| *aux as u16 == bits).unwrap_or(VdevAux::None)
+    }
+
+    /// OpenZFS's number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            VdevAux::None => 0,
+            VdevAux::OpenFailed => 1,
+            VdevAux::NoReplicas => 3,
+            VdevAux::BadLabel => 6,
+            VdevAux::ErrExceeded => 11,
+            VdevAux::External => 14,
+        }
+    }
+
+    /// The reason that OpenZFS's number stands for; those that do not occur here are no reason known.
+    #[must_use]
+    pub fn from_number(number: u64) -> VdevAux {
+        VdevAux::ALL.into_iter().find(|aux| aux.number() == number).unwrap_or(VdevAux::None)
     }
 
     /// The words of `zpool status`, empty for [`VdevAux::None`].

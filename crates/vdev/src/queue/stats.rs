@@ -139,6 +139,27 @@ impl IoFigures {
         each(INDIVIDUAL).zip(each(AGGREGATED))
     }
 
+    /// All histograms one after the other: total time of reads and writes, their time in the device, time in the queue of each class; sizes of each class
+    /// as they were asked for, and of each class made of several.
+    pub fn histograms(&self) -> impl Iterator<Item = &[u64]> {
+        let latencies = self.slice(TOTAL, INDIVIDUAL - TOTAL).chunks_exact(LATENCY_BUCKETS);
+        latencies.chain(self.slice(INDIVIDUAL, WORDS - INDIVIDUAL).chunks_exact(SIZE_BUCKETS))
+    }
+
+    /// Figures from operations, bytes and slow operations of reads and of writes, and from histograms in the order of [`IoFigures::histograms`]. What
+    /// is not given is 0.
+    pub fn from_parts<'a>(counts: [[u64; COUNTS]; 2], histograms: impl IntoIterator<Item = &'a [u64]>) -> IoFigures {
+        let mut figures = IoFigures::default();
+        let (head, rest) = figures.0.split_at_mut(TOTAL);
+        head.copy_from_slice(counts.as_flattened());
+        let (latencies, sizes) = rest.split_at_mut(INDIVIDUAL - TOTAL);
+        let chunks = latencies.chunks_exact_mut(LATENCY_BUCKETS).chain(sizes.chunks_exact_mut(SIZE_BUCKETS));
+        for (to, from) in chunks.zip(histograms) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        }
+        figures
+    }
+
     /// Whether there was no I/O.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -18,6 +18,18 @@ pub enum Erratum {
     NoIvset = 4,
 }
 
+impl Erratum {
+    /// The one that OpenZFS's number stands for.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Option<Erratum> {
+        match number {
+            3 => Some(Erratum::OldKeys),
+            4 => Some(Erratum::NoIvset),
+            _ => None,
+        }
+    }
+}
+
 impl Pool {
     /// What is wrong in the format of this pool; of several the first. As in OpenZFS, heads and their last snapshots are looked at.
     ///

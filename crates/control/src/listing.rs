@@ -1,0 +1,148 @@
+//! Datasets and snapshots listed with their properties: one request can answer for all below a dataset, so that a long list does not need one for each.
+//!
+//! OpenZFS: `zfs_ioc_dataset_list_next`, `zfs_ioc_snapshot_list_next`, `zfs_ioc_objset_stats`, `dsl_prop_get_all`.
+
+use base::Errno;
+use nvlist::{NvList, Value as Nv};
+use pool::prop::PropValue;
+use pool::{Dataset, Entry, Error as PoolError, Kind, ListOptions, Source};
+
+use crate::read_only::plain;
+use crate::{Error, Failed, ReadOnlyControl};
+
+/// The properties in a dataset's list.
+const PROPS: &str = "props";
+/// The source of a value that came with a stream (OpenZFS: `ZPROP_SOURCE_VAL_RECVD`).
+const RECEIVED: &str = "$recvd";
+
+impl ReadOnlyControl {
+    pub(crate) fn objset_stats(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let dataset = self.view.dataset(name)?;
+        match wanted(input) {
+            Some(names) if !names.is_empty() => props(&dataset, &names),
+            _ => all_props(&dataset),
+        }
+    }
+
+    pub(crate) fn dataset_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        self.list(name, input, &ListOptions::DATASETS, |dataset| dataset.name() != name)
+    }
+
+    pub(crate) fn snapshot_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let bound = |key: &str| input.get_u64(key).filter(|txg| *txg != 0);
+        let (min, max) = (bound("snap_iter_min_txg"), bound("snap_iter_max_txg"));
+        let options = ListOptions { snapshots: true, ..ListOptions::DATASETS };
+        self.list(name, input, &options, |dataset| {
+            let txg = dataset.phys().creation_txg.0;
+            dataset.is_snapshot()
+                && dataset.name() != name
+                && min.is_none_or(|min| txg >= min)
+                && max.is_none_or(|max| txg <= max)
+        })
+    }
+
+    /// What there is below a dataset, as many levels as are asked for.
+    fn list(
+        &self,
+        name: &str,
+        input: &NvList,
+        options: &ListOptions,
+        is_meant: impl Fn(&Dataset) -> bool,
+    ) -> Result<NvList, Failed> {
+        let not_found = |e: PoolError| match e {
+            PoolError::NoSuchDataset { .. } => Failed { errno: Errno::ESRCH, ..e.into() },
+            e => e.into(),
+        };
+        let depth = input.get_u64("depth").unwrap_or(1);
+        let options = ListOptions { depth: Some(u32::try_from(depth).unwrap_or(u32::MAX)), ..*options };
+        let (simple, wanted) = (input.contains("simple"), wanted(input));
+        if name.contains('#') {
+            return Err(Error::Invalid(format!("'{name}' is a bookmark")).into());
+        }
+        let mut out = NvList::new();
+        for entry in self.view.list(name, &options).map_err(not_found)? {
+            let Entry::Dataset(dataset) = entry else { continue };
+            if is_meant(&dataset) {
+                let mut list = stats(&dataset, simple)?;
+                match wanted.as_deref() {
+                    None => {}
+                    Some([]) => list.insert(PROPS, all_props(&dataset)?),
+                    Some(names) => list.insert(PROPS, props(&dataset, names)?),
+                }
+                out.insert(dataset.name(), list);
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// The names of the properties that are asked for.
+fn wanted(input: &NvList) -> Option<Vec<&str>> {
+    match input.get(PROPS) {
+        Some(Nv::StringArray(names)) => Some(names.iter().filter_map(|name| name.to_str()).collect()),
+        _ => None,
+    }
+}
+
+fn all_props(dataset: &Dataset) -> Result<NvList, Failed> {
+    let mut out = NvList::new();
+    dataset.props()?.iter().for_each(|(name, value)| out.insert(name, prop(dataset, value)));
+    Ok(out)
+}
+
+/// Those of these properties that a dataset has. One of a family that cannot be told, as the space written since a snapshot that is not there, is left out.
+fn props(dataset: &Dataset, names: &[&str]) -> Result<NvList, Failed> {
+    let mut out = NvList::new();
+    for name in names {
+        match dataset.prop(name) {
+            Ok(Some(value)) => out.insert(name, prop(dataset, &value)),
+            Ok(None) => {}
+            Err(_) if name.contains(['@', '#']) => {}
+            Err(e) => {
+                let mut failed = Failed::from(e);
+                failed.out.insert(name, failed.errno);
+                return Err(failed);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// A property of a dataset: `value`, in `source` the dataset where it is set, and in `received` what came with a stream.
+fn prop(dataset: &Dataset, value: &PropValue) -> NvList {
+    let mut prop = NvList::new();
+    prop.insert("value", plain(&value.value));
+    match &value.source {
+        Source::None | Source::Temporary => {}
+        Source::Default => prop.insert("source", ""),
+        Source::Local => prop.insert("source", dataset.name()),
+        Source::Inherited(from) => prop.insert("source", from.as_str()),
+        Source::Received => prop.insert("source", RECEIVED),
+    }
+    if let Some(received) = &value.received {
+        prop.insert("received", plain(received));
+    }
+    prop
+}
+
+/// What every dataset tells quickly (OpenZFS: `dmu_objset_stats_t`); if that is to be `simple`, without the type, for which its root block is read.
+fn stats(dataset: &Dataset, simple: bool) -> Result<NvList, PoolError> {
+    let mut out = NvList::new();
+    out.insert("dds_num_clones", dataset.phys().num_children.saturating_sub(1));
+    out.insert("dds_creation_txg", dataset.phys().creation_txg.0);
+    out.insert("dds_guid", dataset.guid().0);
+    if !simple {
+        let kind: i32 = match dataset.head_kind()? {
+            Kind::Filesystem => 2,
+            Kind::Volume => 3,
+            _ => 0,
+        };
+        out.insert("dds_type", kind);
+    }
+    out.insert("dds_is_snapshot", u8::from(dataset.is_snapshot()));
+    out.insert("dds_inconsistent", u8::from(dataset.is_inconsistent()));
+    out.insert("dds_redacted", u8::from(dataset.is_redacted()?));
+    let origin = dataset.origin()?.map_or_else(String::new, |origin| origin.name().to_owned());
+    out.insert("dds_origin", origin);
+    Ok(out)
+}

@@ -1,0 +1,63 @@
+//! The configuration of a pool with all figures of its vdevs, which [`Ioc::PoolStats`](crate::Ioc::PoolStats) answers with.
+//!
+//! It is the configuration of the MOS, in which each vdev of `vdev_tree` has `vdev_stats` and `vdev_stats_ex` ([`VdevStats`], [`figures`]), the root `scan_stats`,
+//! `removal_stats`, `checkpoint_stats` and `raidz_expand_stats`, and a top-level vdev that was rebuilt `org.openzfs:rebuild_stats`
+//! ([`Activity`]). Beside the tree are `ddt_histogram`, `ddt_object_stats` and `ddt_stats` ([`Dedup`]), `feature_stats`, `errata` and
+//! `error_count`. Arrays have the words of OpenZFS's structures, in their order. Each concept has its writing and its reading half in one file.
+//!
+//! What was counted is what this process counts; `site` replaces it by the figures of all processes that had the pool open.
+//!
+//! OpenZFS: `spa_get_stats`, `spa_config_generate`.
+
+mod activity;
+mod dedup;
+pub mod figures;
+mod tree;
+mod words;
+
+use std::sync::Arc;
+
+use nvlist::NvList;
+use ondisk::label::key;
+use pool::{Error, Pool};
+
+pub use activity::{Activity, Checkpoint, Expansion, REBUILD_ACTIVE, REBUILD_COMPLETE, Removal};
+pub use dedup::Dedup;
+pub use tree::of_devices;
+pub use words::{VdevStat, VdevStats};
+
+/// Keys of the configuration that are not stored.
+pub const FEATURE_STATS: &str = "feature_stats";
+/// How many blocks are in the error log; missing if it cannot be read.
+pub const ERROR_COUNT: &str = "error_count";
+/// Set for a pool that waits for its devices: the number of the property `failmode`.
+pub const SUSPENDED: &str = "suspended";
+/// The time of the uberblock.
+pub const TIMESTAMP: &str = "timestamp";
+
+/// The configuration of `view`; if it is to be `brief`, without what takes a walk: `errata`, `error_count` and the dedup tables.
+pub(crate) fn config(view: &Arc<Pool>, brief: bool) -> Result<NvList, Error> {
+    let mut config = view.config().clone();
+    config.insert(key::POOL_NAME, view.name());
+    config.insert(key::POOL_GUID, view.guid().0);
+    config.insert(key::VERSION, view.version());
+    config.insert(key::POOL_TXG, view.uberblock().txg.0);
+    config.insert(TIMESTAMP, view.uberblock().timestamp);
+    config.insert(key::VDEV_TREE, tree::tree(view)?);
+    let mut features = NvList::new();
+    for feature in view.features().iter().filter(|feature| feature.state != pool::feature::State::Disabled) {
+        features.insert(&feature.guid, feature.refcount);
+    }
+    config.insert(FEATURE_STATS, features);
+    if !brief {
+        // where keys cannot be read, datasets that need them say so
+        config.insert(key::ERRATA, view.erratum().ok().flatten().map_or(0, |erratum| erratum as u64));
+        if let Ok(errors) = view.errlog() {
+            config.insert(ERROR_COUNT, errors.len() as u64);
+        }
+        if let Ok(dedup) = Dedup::read(view) {
+            dedup.put(&mut config);
+        }
+    }
+    Ok(config)
+}

@@ -1,0 +1,166 @@
+//! The tree of vdevs with their figures (OpenZFS: `vdev_config_generate`, `vdev_config_generate_stats`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use base::Guid;
+use dmu::Zap;
+use nvlist::NvList;
+use ondisk::label::key;
+use pool::{AllocClass, Error, Pool};
+use vdev::{FollowedLeaf, IoFigures, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree};
+
+use super::figures::{self, Counted};
+use super::{Activity, VdevStat, VdevStats};
+
+/// Keys in the ZAP of a leaf: state, time, and the offset at which the work goes on; with the words that tell them, the last the end.
+const INITIALIZE: [&str; 3] = [
+    "com.delphix:vdev_initialize_state",
+    "com.delphix:vdev_initialize_action_time",
+    "com.delphix:next_offset_to_initialize",
+];
+const TRIM: [&str; 3] =
+    ["org.zfsonlinux:vdev_trim_state", "org.zfsonlinux:vdev_trim_action_time", "org.zfsonlinux:next_offset_to_trim"];
+const INITIALIZE_WORDS: [VdevStat; 4] =
+    [VdevStat::InitializeState, VdevStat::InitializeTime, VdevStat::InitializeDone, VdevStat::InitializeTotal];
+const TRIM_WORDS: [VdevStat; 4] = [VdevStat::TrimState, VdevStat::TrimTime, VdevStat::TrimDone, VdevStat::TrimTotal];
+
+/// What this process has counted.
+struct Own {
+    queues: HashMap<Guid, Arc<Queue>>,
+    errors: BTreeMap<Guid, VdevErrors>,
+}
+
+impl Own {
+    fn of(view: &Pool) -> Own {
+        let followed = view.zio().live_tree().errors();
+        let queue = |leaf: FollowedLeaf| (leaf.guid, leaf.queue);
+        Own { queues: followed.leaves().into_iter().map(queue).collect(), errors: followed.figures() }
+    }
+}
+
+impl Counted for Own {
+    fn io(&self, leaf: Guid) -> IoFigures {
+        self.queues.get(&leaf).map(|queue| queue.figures()).unwrap_or_default()
+    }
+
+    fn queue(&self, leaf: Guid) -> QueueDepths {
+        self.queues.get(&leaf).map(|queue| queue.depths()).unwrap_or_default()
+    }
+
+    fn errors(&self, vdev: Guid) -> VdevErrors {
+        self.errors.get(&vdev).copied().unwrap_or_default()
+    }
+
+    fn since_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// The `vdev_tree` of a pool, with `spares` and `l2cache`. Whether these are there is not known here: their state is 0.
+pub(super) fn tree(view: &Arc<Pool>) -> Result<NvList, Error> {
+    let activity = Activity::read(view)?;
+    let mut root = of_devices(view.tree());
+    for (id, top) in (0..).zip(root.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten()) {
+        put_space(view, id, top)?;
+        activity.put_rebuild(id, top);
+    }
+    put_work_below(view, &mut root);
+    activity.put(&mut root);
+    for (key, aside) in [(key::SPARES, view.spares()?), (key::L2CACHE, view.l2cache()?)] {
+        if !aside.is_empty() {
+            root.insert(key, aside);
+        }
+    }
+    figures::put(&mut root, &Own::of(view));
+    Ok(root)
+}
+
+/// The `vdev_tree` of a pool as its devices alone tell it, with their states and sizes.
+#[must_use]
+pub fn of_devices(tree: &VdevTree) -> NvList {
+    vdev(tree, tree.config(), &tree.status())
+}
+
+/// A vdev and all below, with what each has by itself.
+fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
+    let mut list = config.raw.clone();
+    let children: Vec<NvList> =
+        config.children.iter().zip(&status.children).map(|(config, status)| vdev(tree, config, status)).collect();
+    if !children.is_empty() {
+        list.insert(key::CHILDREN, children);
+    }
+    let mut stats = VdevStats::default();
+    stats.set_health(status.state, status.aux);
+    stats.set(VdevStat::ResilverDeferred, status.is_stale.into());
+    stats.set(VdevStat::Removing, config.removing.into());
+    stats.set(VdevStat::NoAlloc, config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0));
+    stats.set(VdevStat::ConfiguredAshift, config.ashift);
+    let device = tree.leaf(config.guid).and_then(|leaf| leaf.device());
+    if config.kind.is_leaf() && device.is_none() && status.state == VdevState::CantOpen {
+        list.insert(key::NOT_PRESENT, 1u64);
+    }
+    if let Some(device) = device.filter(|_| status.state >= VdevState::Degraded) {
+        stats.set(VdevStat::Pspace, device.size());
+        stats.set(VdevStat::LogicalAshift, device.kind().logical_ashift);
+        stats.set(VdevStat::PhysicalAshift, device.kind().physical_ashift);
+    }
+    stats.put(&mut list);
+    list
+}
+
+/// Sets how far initializing and trimming of the leaves below a vdev are.
+fn put_work_below(view: &Pool, list: &mut NvList) {
+    list.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten().for_each(|child| put_work_below(view, child));
+    let zap = list.get_u64(key::VDEV_LEAF_ZAP).unwrap_or(0);
+    if zap != 0 {
+        let mut stats = VdevStats::of(list);
+        for (keys, words) in [(INITIALIZE, INITIALIZE_WORDS), (TRIM, TRIM_WORDS)] {
+            // what cannot be read is told as never begun
+            put_work(view, zap, keys, words, &mut stats).unwrap_or_default();
+        }
+        stats.put(list);
+    }
+}
+
+/// Sets how far initializing or trimming of a leaf is.
+fn put_work(
+    view: &Pool,
+    zap: u64,
+    keys: [&str; 3],
+    words: [VdevStat; 4],
+    stats: &mut VdevStats,
+) -> Result<(), dmu::Error> {
+    let zap = Zap::open(view.mos().object(zap)?)?;
+    let [state, time, done] = keys.map(|key| zap.lookup_u64(key));
+    let numbers = [state?, time?, done?].map(Option::unwrap_or_default);
+    for (word, number) in words.into_iter().zip(numbers.into_iter().chain([stats.get(VdevStat::Pspace)])) {
+        stats.set(word, number);
+    }
+    Ok(())
+}
+
+/// Sets the class and the space of a top-level vdev.
+fn put_space(view: &Arc<Pool>, id: u64, list: &mut NvList) -> Result<(), Error> {
+    let tree = view.tree();
+    let Some(top) = tree.top(id) else { return Ok(()) };
+    let bias = match view.vdev_class(top) {
+        AllocClass::Log => Some("log"),
+        AllocClass::Special => Some("special"),
+        AllocClass::Dedup => Some("dedup"),
+        _ => None,
+    };
+    if let Some(bias) = bias {
+        list.insert(key::ALLOCATION_BIAS, bias);
+    }
+    if let Some(space) = view.vdev_space(id)? {
+        let mut stats = VdevStats::of(list);
+        stats.set(VdevStat::Alloc, space.allocated);
+        stats.set(VdevStat::Space, space.size);
+        stats.set(VdevStat::Dspace, top.deflated(space.size));
+        stats.set(VdevStat::Fragmentation, space.fragmentation.unwrap_or(u64::MAX));
+        stats.set(VdevStat::Checkpoint, space.checkpoint);
+        stats.put(list);
+    }
+    Ok(())
+}
