@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use base::Errno;
+
 /// A pool that cannot be found, opened, or recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,4 +88,24 @@ pub enum Error {
         /// The name.
         name: String,
     },
+}
+
+impl Error {
+    /// The errno that OpenZFS gives for it on Linux.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::NoFolder | Error::NoSuchPool { .. } => Errno::ENOENT,
+            Error::Folder { source, .. } => Errno::of_io(source, Errno::EIO),
+            Error::Gone { .. } => Errno::ENXIO,
+            Error::Denied { .. } => Errno::EACCES,
+            Error::SeveralPools { .. } => Errno::EINVAL,
+            Error::Devices { source: vdev::Error::Busy { .. }, .. } => Errno::EBUSY,
+            Error::Devices { .. } => Errno::EIO,
+            Error::Open { source, .. } => source.errno(),
+            Error::ChangedMeanwhile { .. } => Errno::EAGAIN,
+            Error::ReadOnly { .. } => Errno::EROFS,
+            Error::IsImported { .. } | Error::NameTaken { .. } => Errno::EEXIST,
+        }
+    }
 }

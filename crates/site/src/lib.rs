@@ -20,7 +20,8 @@
 //!
 //! # Use
 //! A [`Site`] is a process's handle: it opens imported pools for reading or for writing, once each. A [`Front`] takes its warnings. The records
-//! themselves can be used without one.
+//! themselves can be used without one. What commands show of a pool they ask a [`Query`], which knows what all processes have counted. A
+//! [`Machine`] takes all requests there are, about one pool or all: it is what a server hands them to.
 //!
 //! # What a crash leaves
 //! Files that nobody has locked are stale, and the next process that meets them removes them. Records are replaced as a whole.
@@ -39,15 +40,20 @@ pub mod iostats;
 pub mod keys;
 pub mod left;
 pub mod long_holds;
+mod machine;
 mod patience;
+mod query;
 pub mod readers;
 pub mod records;
 mod site;
 mod state;
 pub mod suspended;
+pub mod tryimport;
 pub mod with_log;
 pub mod writing;
 
 pub use error::Error;
+pub use machine::Machine;
+pub use query::{Query, place_devices};
 pub use records::Imported;
 pub use site::{Front, Silent, Site};

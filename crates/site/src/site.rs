@@ -132,8 +132,7 @@ impl Site {
     /// When its devices are gone, or it does not open.
     pub fn open(&self, record: &Imported) -> Result<Arc<Pool>, Error> {
         let cannot = |source| Error::Open { name: record.name.clone(), source };
-        let written = self.writing().iter().find(|spa| spa.guid().0 == record.guid).cloned();
-        if let Some(spa) = written {
+        if let Some(spa) = self.changing(record) {
             return spa.view().map_err(cannot);
         }
         let seen = self.reading().iter().find(|one| one.record.guid == record.guid).map(|one| one.pool.clone());
@@ -272,6 +271,12 @@ impl Site {
         let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
         self.load_keys(&view, record);
         Ok(())
+    }
+
+    /// The pool, if this process changes it ([`Site::show_changes`]).
+    #[must_use]
+    pub fn changing(&self, record: &Imported) -> Option<Arc<Spa>> {
+        self.writing().iter().find(|spa| spa.guid().0 == record.guid).cloned()
     }
 
     /// Ends [`Site::show_changes`]: the process no longer changes this pool.

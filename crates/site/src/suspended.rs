@@ -114,7 +114,17 @@ pub struct Suspended {
     count: Option<u64>,
 }
 
+/// The numbers of the property `failmode`.
+const FAILMODE_WAIT: u64 = 0;
+const FAILMODE_CONTINUE: u64 = 1;
+
 impl Suspended {
+    /// The number of the pool's property `failmode`.
+    #[must_use]
+    pub fn failmode(&self) -> u64 {
+        if self.waits { FAILMODE_WAIT } else { FAILMODE_CONTINUE }
+    }
+
     /// Returns the vdev that the user calls `wanted`: by its guid, its name, or the last component of its path.
     #[must_use]
     pub fn vdev(&self, wanted: &str) -> Option<Guid> {

@@ -1,0 +1,215 @@
+//! Requests about one pool that change nothing, answered with what all processes of this machine know of it.
+//!
+//! A pool that is open here for reading knows neither what other processes have read and written, nor how it was imported, nor where its spares are now. A
+//! [`Query`] lets `control` answer, and puts that into the answer.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Guid;
+use control::stats::figures::{self, Counted};
+use control::stats::{ERROR_COUNT, SUSPENDED, VdevStat, VdevStats};
+use control::{ERROR_WORDS, Failed, Ioc, ReadOnlyControl};
+use nvlist::{NvList, Value};
+use ondisk::label::key;
+use pool::Pool;
+use vdev::{IoFigures, LostBlock, QueueDepths, VdevAux, VdevErrors, VdevState, VdevType};
+
+use crate::iostats::{self, Record};
+use crate::suspended::{self, Suspended};
+use crate::{Imported, Site};
+
+/// Where a property is set (OpenZFS: `zprop_source_t`): nowhere, and by default.
+const SOURCE_NONE: u64 = 1;
+const SOURCE_DEFAULT: u64 = 2;
+
+/// An open pool that is asked about.
+#[derive(Clone)]
+pub struct Query {
+    pool: Arc<Pool>,
+    /// The paths of its devices.
+    devices: HashMap<Guid, String>,
+    /// How it is imported; `None` if it is not.
+    record: Option<Imported>,
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Query").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl Site {
+    /// Takes requests about a pool that was opened with [`Site::open`].
+    #[must_use]
+    pub fn query(&self, pool: &Arc<Pool>) -> Query {
+        Query { pool: pool.clone(), devices: self.devices(pool), record: self.opened_as(pool) }
+    }
+}
+
+impl Query {
+    /// Takes requests about a pool that is not imported, and is open on these devices.
+    #[must_use]
+    pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
+        Query { pool, devices, record: None }
+    }
+
+    /// The name of the pool.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.pool.name()
+    }
+
+    /// The pool itself, for programs that do more with it than to ask.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The identity of the pool.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.pool.guid()
+    }
+
+    /// Answers what is asked.
+    ///
+    /// # Errors
+    /// As [`ReadOnlyControl::call`].
+    pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let control = ReadOnlyControl::new(self.pool.clone());
+        let mut out = control.call(ioc, name, input)?;
+        match ioc {
+            Ioc::PoolStats => self.complete(&control, &mut out)?,
+            Ioc::PoolGetProps => self.as_imported(&mut out),
+            Ioc::ErrorLog => out = control.error_log_with(&self.met())?,
+            Ioc::VdevGetProps => self.count_errors(Guid(input.get_u64("vdevprops_get_vdev").unwrap_or(0)), &mut out),
+            _ => {}
+        }
+        Ok(out)
+    }
+
+    /// Blocks that were found lost, and are not in the error log of the pool yet.
+    fn met(&self) -> Vec<LostBlock> {
+        iostats::record(self.guid()).lost.into_iter().collect()
+    }
+
+    /// Completes the configuration of the pool.
+    fn complete(&self, control: &ReadOnlyControl, config: &mut NvList) -> Result<(), Failed> {
+        let counted = Counts { record: iostats::record(self.guid()), now: iostats::now() };
+        if config.contains(ERROR_COUNT) {
+            let errors = control.error_log_with(&self.met())?;
+            let words = errors.get_u64_array("errors").map_or(0, <[u64]>::len);
+            config.insert(ERROR_COUNT, (words / ERROR_WORDS) as u64);
+        }
+        let suspended = suspended::of(self.guid());
+        if let Some(suspended) = &suspended {
+            config.insert(SUSPENDED, suspended.failmode());
+        }
+        if let Some(root) = config.get_nvlist_mut(key::VDEV_TREE) {
+            figures::put(root, &counted);
+            place(root, &self.devices, suspended.as_ref());
+            for aside in [key::SPARES, key::L2CACHE] {
+                root.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| self.place_aside(vdev));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the path, the state and the size of a spare or cache. It is there if its label was found.
+    fn place_aside(&self, vdev: &mut NvList) {
+        let found = self.devices.get(&Guid(vdev.get_u64(key::GUID).unwrap_or(0)));
+        let kind = vdev.get_str(key::TYPE).and_then(VdevType::from_name);
+        let mut stats = VdevStats::of(vdev);
+        match found.is_some() || kind == Some(VdevType::DraidSpare) {
+            true => stats.set_health(VdevState::Healthy, VdevAux::None),
+            false => stats.set_health(VdevState::CantOpen, VdevAux::OpenFailed),
+        }
+        if let Some(path) = found {
+            vdev.insert(key::PATH, path.as_str());
+            stats.set(VdevStat::Pspace, std::fs::metadata(path).map_or(0, |meta| meta.len()));
+        }
+        stats.put(vdev);
+    }
+
+    /// Sets the properties that say how the pool is imported: it is open for reading here however that was.
+    fn as_imported(&self, props: &mut NvList) {
+        // in their places, as the order of an answer is that of the properties
+        let mut set = |name: &str, source: u64, value: Value| {
+            if let Some(prop) = props.get_nvlist_mut(name) {
+                prop.insert("source", source);
+                prop.insert("value", value);
+            }
+        };
+        if self.record.as_ref().is_some_and(|record| !record.readonly) {
+            set("readonly", SOURCE_DEFAULT, 0u64.into());
+        }
+        if suspended::of(self.guid()).is_some() {
+            set("health", SOURCE_NONE, "SUSPENDED".into());
+        }
+        if let Some(record) = self.record.as_ref().filter(|record| record.load_guid != 0) {
+            set("load_guid", SOURCE_NONE, record.load_guid.into());
+        }
+    }
+
+    /// Sets the errors of a vdev to those since the import.
+    fn count_errors(&self, vdev: Guid, props: &mut NvList) {
+        let errors = iostats::record(self.guid()).errors.get(&vdev).copied().unwrap_or_default();
+        let counts =
+            [("read_errors", errors.read), ("write_errors", errors.write), ("checksum_errors", errors.checksum)];
+        for (name, count) in counts {
+            if let Some(prop) = props.get_nvlist_mut(name) {
+                prop.insert("value", count);
+            }
+        }
+    }
+}
+
+/// Sets the paths of the vdevs in a configuration to those of `devices`.
+pub fn place_devices(config: &mut NvList, devices: &HashMap<Guid, String>) {
+    if let Some(root) = config.get_nvlist_mut(key::VDEV_TREE) {
+        place(root, devices, None);
+    }
+}
+
+/// Sets the paths of a vdev and of all below, and their states as the process has them in which the pool is suspended.
+fn place(vdev: &mut NvList, devices: &HashMap<Guid, String>, suspended: Option<&Suspended>) {
+    let guid = Guid(vdev.get_u64(key::GUID).unwrap_or(0));
+    if let Some(path) = devices.get(&guid) {
+        vdev.insert(key::PATH, path.as_str());
+    }
+    if let Some(health) = suspended.and_then(|suspended| suspended.vdevs.get(&guid.0)) {
+        let mut stats = VdevStats::of(vdev);
+        stats.set_health(health.state, health.aux);
+        stats.put(vdev);
+        vdev.remove_all(key::NOT_PRESENT);
+    }
+    let children = vdev.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten();
+    children.for_each(|child| place(child, devices, suspended));
+}
+
+/// What all processes have counted since the import.
+struct Counts {
+    record: Record,
+    now: Duration,
+}
+
+impl Counted for Counts {
+    fn io(&self, leaf: Guid) -> IoFigures {
+        self.record.devices.get(&leaf).cloned().unwrap_or_default()
+    }
+
+    fn queue(&self, leaf: Guid) -> QueueDepths {
+        self.record.queue(leaf, self.now)
+    }
+
+    fn errors(&self, vdev: Guid) -> VdevErrors {
+        self.record.errors.get(&vdev).copied().unwrap_or_default()
+    }
+
+    fn since_ns(&self) -> u64 {
+        u64::try_from(self.now.saturating_sub(self.record.since).as_nanos()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,95 @@
+//! The configuration that a pool would have if it was imported (OpenZFS: `spa_tryimport`).
+//!
+//! It is that of [`Ioc::PoolStats`](control::Ioc::PoolStats), with `state` as the labels have it, `timestamp`, and `load_info`: for a pool that does not open `errno` and `error`, the
+//! number in `aux` that the root vdev would have, in `unsup_feat` the features that are not supported, and `older_state` where the devices hold only an older state than
+//! the last one. Of such a pool the vdevs are told as far as labels and devices tell of them.
+
+use control::stats;
+use control::{Failed, Ioc};
+use nvlist::{NvList, NvString, Value};
+use ondisk::label::key;
+use pool::{Error, OpenOptions, Pool};
+use vdev::import::Candidate;
+use vdev::{VdevState, VdevStatus, VdevTree};
+
+use crate::query::place_devices;
+use crate::{Query, devices};
+
+/// What was found while the pool was opened.
+pub const LOAD_INFO: &str = "load_info";
+/// Keys in it: the errno and the message of a pool that does not open.
+pub const ERRNO: &str = "errno";
+/// The message.
+pub const ERROR: &str = "error";
+/// Why the root vdev cannot be opened.
+pub const AUX: &str = "aux";
+/// Features that the pool needs and that are not supported, by their guids.
+pub const UNSUP_FEAT: &str = "unsup_feat";
+/// Set where the devices hold only an older state than the last one.
+pub const OLDER_STATE: &str = "older_state";
+
+/// Numbers of OpenZFS's `vdev_aux_t` that the root of a pool has which does not open: damaged data,
+pub const AUX_CORRUPT_DATA: u64 = 2;
+/// too few devices,
+pub const AUX_NO_REPLICAS: u64 = 3;
+/// top-level vdevs that are missing,
+pub const AUX_BAD_GUID_SUM: u64 = 4;
+/// a version that is newer,
+pub const AUX_VERSION_NEWER: u64 = 7;
+/// features that are not supported.
+pub const AUX_UNSUP_FEAT: u64 = 9;
+
+/// Tries to open a pool that was found for reading, and returns its configuration.
+#[must_use]
+pub fn try_import(candidate: &Candidate, options: &OpenOptions) -> NvList {
+    let mut info = NvList::new();
+    let opened = Pool::open(candidate, options).map_err(Failed::from).and_then(|pool| {
+        let query = Query::of_found(pool, devices::paths(candidate));
+        query.call(Ioc::PoolStats, query.name(), &NvList::new())
+    });
+    let mut config = opened.unwrap_or_else(|failed| {
+        info.insert(ERRNO, failed.errno);
+        info.insert(ERROR, failed.error.to_string());
+        of_labels(candidate, &failed, &mut info)
+    });
+    config.insert(key::POOL_STATE, candidate.state.number());
+    config.insert(LOAD_INFO, info);
+    config
+}
+
+/// The configuration of a pool that does not open, as labels and devices tell of it.
+fn of_labels(candidate: &Candidate, failed: &Failed, info: &mut NvList) -> NvList {
+    let mut config = candidate.config.clone();
+    config.insert(key::POOL_NAME, candidate.name.as_str());
+    config.remove(key::VDEV_TREE);
+    let find = |guid| candidate.device(guid).map(|found| found.device.clone());
+    let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find)).ok();
+    let is_broken = tree.as_ref().is_some_and(|tree| is_broken(&tree.status()));
+    let aux = match &*failed.error {
+        control::Error::Pool(Error::Version(_)) => AUX_VERSION_NEWER,
+        control::Error::Pool(Error::Features(features)) => {
+            let names = features.iter().map(|name| NvString::from(name.as_str())).collect();
+            info.insert(UNSUP_FEAT, Value::StringArray(names));
+            AUX_UNSUP_FEAT
+        }
+        control::Error::Pool(Error::MissingVdevs(_)) => AUX_BAD_GUID_SUM,
+        control::Error::Pool(Error::Behind { .. }) => {
+            info.insert(OLDER_STATE, ());
+            AUX_BAD_GUID_SUM
+        }
+        _ if is_broken => AUX_NO_REPLICAS,
+        _ => AUX_CORRUPT_DATA,
+    };
+    info.insert(AUX, aux);
+    if let Some(tree) = tree {
+        config.insert(key::VDEV_TREE, stats::of_devices(&tree));
+        place_devices(&mut config, &devices::paths(candidate));
+    }
+    config
+}
+
+/// Whether something is wrong with the devices.
+fn is_broken(root: &VdevStatus) -> bool {
+    let is_bad = |vdev: &VdevStatus| !matches!(vdev.state, VdevState::Healthy | VdevState::Degraded) || vdev.is_stale;
+    root.state == VdevState::CantOpen || root.walk().any(|vdev| vdev.children.is_empty() && is_bad(vdev))
+}

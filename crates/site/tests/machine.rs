@@ -1,0 +1,140 @@
+//! Requests to the pools of this machine, through the one door: a pool is made, exported, found, tried, imported and changed.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use base::Errno;
+use control::{Caller, Ioc, NewVdevs};
+use nvlist::{NvList, Value};
+use site::{Machine, Silent, Site};
+use vdev::create::VdevSpec;
+
+/// Set in the process that does the work: its folder. The state folder is of a process.
+const CHILD: &str = "ZUSE_MACHINE_CHILD";
+
+fn list(pairs: &[(&str, Value)]) -> NvList {
+    let mut list = NvList::new();
+    pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));
+    list
+}
+
+/// Runs this test again in a process with a state folder of its own.
+fn in_own_state(test: &str, work: fn(&Path)) {
+    if let Some(dir) = std::env::var_os(CHILD) {
+        return work(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]).env(CHILD, dir.path()).env("ZUSE_STATE", dir.path().join("state"));
+    assert!(child.status().unwrap().success());
+}
+
+fn machine() -> Machine {
+    Machine::new(Site::new(Arc::new(Silent)), Caller::default())
+}
+
+/// Makes a pool `t` of two mirrored files.
+fn create(machine: &Machine, dir: &Path) {
+    let paths = ["a", "b"].map(|name| dir.join(name).display().to_string());
+    for path in &paths {
+        std::fs::File::create(path).unwrap().set_len(96 << 20).unwrap();
+    }
+    let spec = VdevSpec::parse(&["mirror".to_owned(), paths[0].clone(), paths[1].clone()]).unwrap();
+    let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
+    machine.call(Ioc::PoolCreate, "t", &list(&[("config", config.into())])).unwrap();
+}
+
+#[test]
+fn pools_are_made_exported_and_imported() {
+    in_own_state("pools_are_made_exported_and_imported", |dir| {
+        let machine = machine();
+        create(&machine, dir);
+        let call = |ioc, name: &str, pairs: &[(&str, Value)]| machine.call(ioc, name, &list(pairs));
+        let configs = || call(Ioc::PoolConfigs, "", &[]).unwrap();
+        let config = configs().get_nvlist("t").cloned().unwrap();
+        let guid = config.get_u64("pool_guid").unwrap();
+        assert_eq!(config.get_u64("state"), Some(0));
+        let tree = list(&[("config", NvList::new().into())]);
+        assert_eq!(machine.call(Ioc::PoolCreate, "t", &tree).unwrap_err().errno, Errno::EEXIST);
+
+        call(Ioc::Create, "t/fs", &[("type", 2i32.into())]).unwrap();
+        let below = call(Ioc::DatasetListNext, "t", &[]).unwrap();
+        assert!(below.contains("t/fs"), "what was changed is seen");
+        assert_eq!(call(Ioc::PoolStats, "none", &[]).unwrap_err().errno, Errno::ENOENT);
+
+        call(Ioc::PoolExport, "t", &[]).unwrap();
+        assert!(configs().is_empty());
+        assert_eq!(call(Ioc::PoolStats, "t", &[]).unwrap_err().errno, Errno::ENOENT);
+        let tried = call(Ioc::PoolTryImport, "", &[("config", config.clone().into())]).unwrap();
+        assert_eq!((tried.get_u64("pool_guid"), tried.get_u64("state")), (Some(guid), Some(1)));
+        assert!(tried.get_nvlist("load_info").unwrap().is_empty());
+
+        let import = |name: &str, guid: u64, props: &[(&str, Value)]| {
+            let pairs = [("guid", guid.into()), ("config", config.clone().into()), ("props", list(props).into())];
+            call(Ioc::PoolImport, name, &pairs)
+        };
+        assert_eq!(import("t", guid ^ 1, &[]).unwrap_err().errno, Errno::EINVAL);
+        import("new", guid, &[("readonly", 1u64.into())]).unwrap();
+        assert_eq!(import("other", guid, &[]).unwrap_err().errno, Errno::EEXIST);
+        let destroyed = call(Ioc::Destroy, "new/fs", &[]).unwrap_err();
+        assert_eq!(destroyed.errno, Errno::EROFS);
+        call(Ioc::PoolExport, "new", &[]).unwrap();
+        import("t", guid, &[("comment", "back".into())]).unwrap();
+        let props = call(Ioc::PoolGetProps, "t", &[]).unwrap();
+        let value = |name: &str| props.get_nvlist(name).unwrap().get("value").cloned();
+        assert_eq!((value("comment"), value("readonly")), (Some("back".into()), Some(0u64.into())));
+        call(Ioc::Destroy, "t/fs", &[]).unwrap();
+        call(Ioc::PoolDestroy, "t", &[]).unwrap();
+        assert!(configs().is_empty());
+    });
+}
+
+#[test]
+fn a_pool_that_does_not_open_is_told_by_its_labels() {
+    in_own_state("a_pool_that_does_not_open_is_told_by_its_labels", |dir| {
+        let machine = machine();
+        create(&machine, dir);
+        let config = machine.call(Ioc::PoolConfigs, "", &NvList::new()).unwrap().get_nvlist("t").cloned().unwrap();
+        machine.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let input = list(&[("config", config.into())]);
+        std::fs::remove_file(dir.join("b")).unwrap();
+        let tried = machine.call(Ioc::PoolTryImport, "", &input).unwrap();
+        let state = |config: &NvList| config.get_nvlist("vdev_tree").unwrap().get_u64_array("vdev_stats").unwrap()[1];
+        assert_eq!((state(&tried), tried.get_nvlist("load_info").unwrap().is_empty()), (6, true), "degraded");
+        // its labels are whole, its metadata is not
+        let file = std::fs::OpenOptions::new().write(true).open(dir.join("a")).unwrap();
+        let zeros = vec![0; 88 << 20];
+        std::os::unix::fs::FileExt::write_all_at(&file, &zeros, 4 << 20).unwrap();
+        let tried = machine.call(Ioc::PoolTryImport, "", &input).unwrap();
+        let info = tried.get_nvlist("load_info").unwrap();
+        assert!(info.contains("errno") && info.get_u64("aux").is_some(), "{info:?}");
+        assert!(tried.get_nvlist("vdev_tree").unwrap().get_nvlist_array("children").is_some());
+        std::fs::remove_file(dir.join("a")).unwrap();
+        assert_eq!(machine.call(Ioc::PoolTryImport, "", &input).unwrap_err().errno, Errno::ENXIO);
+    });
+}
+
+#[test]
+fn events_of_all_processes_are_read_one_by_one() {
+    in_own_state("events_of_all_processes_are_read_one_by_one", |dir| {
+        let machine = machine();
+        create(&machine, dir);
+        site::events::publish();
+        let call = |ioc, pairs: &[(&str, Value)]| machine.call(ioc, "", &list(pairs));
+        let next = || call(Ioc::EventsNext, &[]);
+        let mut classes = Vec::new();
+        while let Ok(answer) = next() {
+            classes.push(answer.get_nvlist("event").unwrap().get_str("class").unwrap().to_owned());
+        }
+        assert!(classes.iter().any(|class| class.ends_with("pool_create")), "{classes:?}");
+        assert_eq!(next().unwrap_err().errno, Errno::ENOENT);
+        call(Ioc::EventsSeek, &[("eid", 0u64.into())]).unwrap();
+        assert!(next().is_ok());
+        call(Ioc::EventsSeek, &[("eid", u64::MAX.into())]).unwrap();
+        assert!(next().is_err());
+        let cleared = call(Ioc::EventsClear, &[]).unwrap();
+        assert_eq!(cleared.get_u64("cleared"), Some(classes.len() as u64));
+    });
+}
