@@ -85,7 +85,8 @@ pub enum Ioc {
     /// a stream.
     ObjsetStats,
     /// The datasets `depth` levels below one (1 unless told otherwise), each with what it tells quickly (`dds_*`), and in `props` those properties that `props`
-    /// names, all if that is empty; `simple` without its type. OpenZFS's request gives one dataset after the other.
+    /// names, all if that is empty; `simple` only with what its own object tells. With `snapshots` these are among them. OpenZFS's request gives one dataset
+    /// after the other.
     DatasetListNext,
     /// As that, the snapshots of a dataset and of those up to `depth` - 1 levels below it, of each the oldest first, that were taken from
     /// `snap_iter_min_txg` to `snap_iter_max_txg`.
@@ -396,7 +397,14 @@ impl Ioc {
             Ioc::DsobjToDsname | Ioc::ObjToPath => const { &[must("obj", Uint64)] },
             Ioc::ObjsetStats => const { &[may("props", StringArray)] },
             Ioc::DatasetListNext => {
-                const { &[may("depth", Uint64), may("simple", Boolean), may("props", StringArray)] }
+                const {
+                    &[
+                        may("depth", Uint64),
+                        may("simple", Boolean),
+                        may("snapshots", Boolean),
+                        may("props", StringArray),
+                    ]
+                }
             }
             Ioc::PoolGetProps => const { &[may("get_props_names", StringArray)] },
             Ioc::VdevGetProps => const { &[must("vdevprops_get_vdev", Uint64), may("vdevprops_get_props", NvList)] },

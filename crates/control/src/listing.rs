@@ -14,6 +14,9 @@ use crate::{Error, Failed, ReadOnlyControl};
 const PROPS: &str = "props";
 /// The source of a value that came with a stream (OpenZFS: `ZPROP_SOURCE_VAL_RECVD`).
 const RECEIVED: &str = "$recvd";
+/// Pairs in the list of a dataset with its properties, if it is simple and if not.
+const SIMPLE: usize = 4;
+const WHOLE: usize = 9;
 
 impl ReadOnlyControl {
     pub(crate) fn objset_stats(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
@@ -25,7 +28,8 @@ impl ReadOnlyControl {
     }
 
     pub(crate) fn dataset_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        self.list(name, input, &ListOptions::DATASETS, |dataset| dataset.name() != name)
+        let options = ListOptions { snapshots: input.contains("snapshots"), ..ListOptions::DATASETS };
+        self.list(name, input, &options, |dataset| dataset.name() != name)
     }
 
     pub(crate) fn snapshot_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
@@ -85,14 +89,15 @@ fn wanted(input: &NvList) -> Option<Vec<&str>> {
 }
 
 fn all_props(dataset: &Dataset) -> Result<NvList, Failed> {
-    let mut out = NvList::new();
-    dataset.props()?.iter().for_each(|(name, value)| out.insert(name, prop(dataset, value)));
+    let props = dataset.props()?;
+    let mut out = NvList::with_capacity(props.len());
+    props.iter().for_each(|(name, value)| out.insert(name, prop(dataset, value)));
     Ok(out)
 }
 
 /// Those of these properties that a dataset has. One of a family that cannot be told, as the space written since a snapshot that is not there, is left out.
 fn props(dataset: &Dataset, names: &[&str]) -> Result<NvList, Failed> {
-    let mut out = NvList::new();
+    let mut out = NvList::with_capacity(names.len());
     for name in names {
         match dataset.prop(name) {
             Ok(Some(value)) => out.insert(name, prop(dataset, &value)),
@@ -110,7 +115,7 @@ fn props(dataset: &Dataset, names: &[&str]) -> Result<NvList, Failed> {
 
 /// A property of a dataset: `value`, in `source` the dataset where it is set, and in `received` what came with a stream.
 fn prop(dataset: &Dataset, value: &PropValue) -> NvList {
-    let mut prop = NvList::new();
+    let mut prop = NvList::with_capacity(if value.received.is_some() { 3 } else { 2 });
     prop.insert("value", plain(&value.value));
     match &value.source {
         Source::None | Source::Temporary => {}
@@ -125,21 +130,23 @@ fn prop(dataset: &Dataset, value: &PropValue) -> NvList {
     prop
 }
 
-/// What every dataset tells quickly (OpenZFS: `dmu_objset_stats_t`); if that is to be `simple`, without the type, for which its root block is read.
+/// What every dataset tells quickly (OpenZFS: `dmu_objset_stats_t`); if that is to be `simple`, only what its own object tells: neither its type, for which its root
+/// block is read, nor its origin.
 fn stats(dataset: &Dataset, simple: bool) -> Result<NvList, PoolError> {
-    let mut out = NvList::new();
-    out.insert("dds_num_clones", dataset.phys().num_children.saturating_sub(1));
+    let mut out = NvList::with_capacity(if simple { SIMPLE } else { WHOLE });
     out.insert("dds_creation_txg", dataset.phys().creation_txg.0);
     out.insert("dds_guid", dataset.guid().0);
-    if !simple {
-        let kind: i32 = match dataset.head_kind()? {
-            Kind::Filesystem => 2,
-            Kind::Volume => 3,
-            _ => 0,
-        };
-        out.insert("dds_type", kind);
-    }
     out.insert("dds_is_snapshot", u8::from(dataset.is_snapshot()));
+    if simple {
+        return Ok(out);
+    }
+    out.insert("dds_num_clones", dataset.phys().num_children.saturating_sub(1));
+    let kind: i32 = match dataset.head_kind()? {
+        Kind::Filesystem => 2,
+        Kind::Volume => 3,
+        _ => 0,
+    };
+    out.insert("dds_type", kind);
     out.insert("dds_inconsistent", u8::from(dataset.is_inconsistent()));
     out.insert("dds_redacted", u8::from(dataset.is_redacted()?));
     let origin = dataset.origin()?.map_or_else(String::new, |origin| origin.name().to_owned());

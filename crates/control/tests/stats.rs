@@ -117,6 +117,10 @@ fn all_below_a_dataset_are_listed_with_their_properties_at_once() {
     assert!(!all.get_nvlist("t/a").unwrap().contains("dds_type") && !all.get_nvlist("t/a").unwrap().contains("props"));
     let two = ask(Ioc::SnapshotListNext, &[("depth", 3u64.into())]);
     assert_eq!(keys(&two), ["t/a@s", "t/a/b@s"]);
+    let both = ask(Ioc::DatasetListNext, &[("snapshots", ().into())]);
+    assert_eq!(keys(&both), ["t/a"], "snapshots of what is one level below are two levels below");
+    let both = ask(Ioc::DatasetListNext, &[("snapshots", ().into()), ("depth", 2u64.into())]);
+    assert_eq!(keys(&both), ["t/a", "t/a@s", "t/a/b"]);
     let some = names(&["used", "userused@0", "written@none", "no:such"]);
     let with = ask(Ioc::DatasetListNext, &[("depth", 2u64.into()), ("props", some)]);
     let props = with.get_nvlist("t/a/b").unwrap().get_nvlist("props").unwrap();

@@ -180,7 +180,12 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
             Ioc::DatasetListNext,
             "dataset_list_next",
             "t",
-            &[("depth", Uint64, true), ("simple", Boolean, true), ("props", StringArray, true)],
+            &[
+                ("depth", Uint64, true),
+                ("simple", Boolean, true),
+                ("snapshots", Boolean, true),
+                ("props", StringArray, true),
+            ],
         ),
         (
             Ioc::SnapshotListNext,

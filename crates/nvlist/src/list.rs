@@ -55,6 +55,12 @@ impl NvList {
         NvList::with_flags(Uniqueness::Name)
     }
 
+    /// An empty list of unique names with room for `pairs`.
+    #[must_use]
+    pub fn with_capacity(pairs: usize) -> NvList {
+        NvList { slots: Vec::with_capacity(pairs), ..NvList::new() }
+    }
+
     /// An empty list with the given uniqueness.
     #[must_use]
     pub fn with_flags(uniqueness: Uniqueness) -> NvList {
@@ -107,6 +113,16 @@ impl NvList {
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter::new(self)
+    }
+
+    /// As [`NvList::iter`], with the values mutable.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Value)> {
+        let NvList { slots, names, .. } = self;
+        let names = &*names;
+        slots.iter_mut().filter_map(move |Slot { name, value, .. }| {
+            let name: &Name = name;
+            Some((std::str::from_utf8(name.get(names)).ok()?, value.as_mut()?))
+        })
     }
 
     /// All pairs, in insertion order.
