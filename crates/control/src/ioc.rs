@@ -73,9 +73,9 @@ pub enum Ioc {
     PoolStats,
     /// Returns the blocks that are known to be damaged: in `errors` four words of each, object set, object, level and block.
     ErrorLog,
-    /// Of a pool: returns the `name` of the dataset with object `obj`.
+    /// Returns the `name` of the dataset of a pool with object `obj`.
     DsobjToDsname,
-    /// Of a file system: returns the `path` of its object `obj`.
+    /// Returns the `path` of object `obj` of a file system.
     ObjToPath,
     /// Returns all properties of the pool, and those of `get_props_names` that are not among all, each with `value` and `source`.
     PoolGetProps,
@@ -88,7 +88,7 @@ pub enum Ioc {
     /// names, all if that is empty; `simple` only with what its own object tells. With `snapshots` these are among them. OpenZFS's request gives one dataset
     /// after the other.
     DatasetListNext,
-    /// As that, the snapshots of a dataset and of those up to `depth` - 1 levels below it, of each the oldest first, that were taken from
+    /// Lists likewise the snapshots of a dataset and of those up to `depth` - 1 levels below it, of each the oldest first, that were taken from
     /// `snap_iter_min_txg` to `snap_iter_max_txg`.
     SnapshotListNext,
     /// Reads the pool's dedup tables (`prefetch_type` 1) or those of clones (2), so that what cannot be read is told.
@@ -192,7 +192,7 @@ const SEND_SPACE: &[Key] = &[
     may("bytes", DataType::Uint64),
 ];
 
-/// Those of [`Ioc::SnapshotListNext`].
+/// The keys of [`Ioc::SnapshotListNext`].
 const SNAPSHOT_LIST: &[Key] = &[
     may("snap_iter_min_txg", DataType::Uint64),
     may("snap_iter_max_txg", DataType::Uint64),

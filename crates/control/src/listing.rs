@@ -45,7 +45,7 @@ impl ReadOnlyControl {
         })
     }
 
-    /// What there is below a dataset, as many levels as are asked for.
+    /// Lists what is below a dataset, as many levels as are asked for.
     fn list(
         &self,
         name: &str,
@@ -95,7 +95,7 @@ fn all_props(dataset: &Dataset) -> Result<NvList, Failed> {
     Ok(out)
 }
 
-/// Those of these properties that a dataset has. One of a family that cannot be told, as the space written since a snapshot that is not there, is left out.
+/// Returns those of these properties that a dataset has. One of a family that cannot be computed, as the space written since a snapshot that is not there, is left out.
 fn props(dataset: &Dataset, names: &[&str]) -> Result<NvList, Failed> {
     let mut out = NvList::with_capacity(names.len());
     for name in names {
@@ -130,7 +130,7 @@ fn prop(dataset: &Dataset, value: &PropValue) -> NvList {
     prop
 }
 
-/// What every dataset tells quickly (OpenZFS: `dmu_objset_stats_t`); if that is to be `simple`, only what its own object tells: neither its type, for which its root
+/// Facts about a dataset that are read quickly (OpenZFS: `dmu_objset_stats_t`); if that is to be `simple`, only what its own object tells: neither its type, for which its root
 /// block is read, nor its origin.
 fn stats(dataset: &Dataset, simple: bool) -> Result<NvList, PoolError> {
     let mut out = NvList::with_capacity(if simple { SIMPLE } else { WHOLE });

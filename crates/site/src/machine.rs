@@ -1,9 +1,9 @@
 //! The one door to the pools of this machine: every request of `control`, and those about all pools.
 //!
-//! A [`Machine`] answers by itself what is about the machine: which pools are imported ([`Ioc::PoolConfigs`]), what could be imported
-//! ([`Ioc::PoolTryImport`]), that a pool becomes one of this machine ([`Ioc::PoolImport`], [`Ioc::PoolCreate`]) or ceases to be ([`Ioc::PoolExport`], [`Ioc::PoolDestroy`]), and the
-//! events of all pools. A question about one pool goes to a [`Query`](crate::Query), and a change to a [`Control`] on the pool that is opened for it, unless
-//! this process has it open for a change already ([`Site::show_changes`]).
+//! A [`Machine`] answers by itself what is about the machine: the pools that are imported ([`Ioc::PoolConfigs`]), and one that could be
+//! ([`Ioc::PoolTryImport`]); a pool that becomes one of this machine ([`Ioc::PoolImport`], [`Ioc::PoolCreate`]) or ceases to be
+//! ([`Ioc::PoolExport`], [`Ioc::PoolDestroy`]); the events of all pools. A question about one pool goes to a [`Query`](crate::Query), and a change to a
+//! [`Control`] on the pool, which is opened for it unless this process has it open for a change already ([`Site::show_changes`]).
 //!
 //! OpenZFS: `zfsdev_ioctl_common`.
 
@@ -115,7 +115,10 @@ impl Machine {
             return on(spa).call(ioc, name, input);
         }
         let spa = self.site.write(&record).map_err(opening)?;
-        let out = on(spa.clone()).call(ioc, name, input);
+        let out = spa.view().map_err(Failed::from).and_then(|view| {
+            self.site.load_keys(&view, &record);
+            on(spa.clone()).call(ioc, name, input)
+        });
         let closed = spa.close();
         self.site.look_again();
         let out = out?;

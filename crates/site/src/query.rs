@@ -21,7 +21,7 @@ use crate::iostats::{self, Record};
 use crate::suspended::{self, Suspended};
 use crate::{Imported, Site};
 
-/// Where a property is set (OpenZFS: `zprop_source_t`): nowhere, and by default.
+/// Numbers of the place where a property is set (OpenZFS: `zprop_source_t`): nowhere, and by default.
 const SOURCE_NONE: u64 = 1;
 const SOURCE_DEFAULT: u64 = 2;
 
@@ -31,7 +31,7 @@ pub struct Query {
     pool: Arc<Pool>,
     /// The paths of its devices.
     devices: HashMap<Guid, String>,
-    /// How it is imported; `None` if it is not.
+    /// The record of its import; `None` if it is not imported.
     record: Option<Imported>,
 }
 
@@ -190,7 +190,7 @@ fn place(vdev: &mut NvList, devices: &HashMap<Guid, String>, suspended: Option<&
     children.for_each(|child| place(child, devices, suspended));
 }
 
-/// What all processes have counted since the import.
+/// The figures of all processes since the import.
 struct Counts {
     record: Record,
     now: Duration,

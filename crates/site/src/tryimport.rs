@@ -1,8 +1,8 @@
 //! The configuration that a pool would have if it was imported (OpenZFS: `spa_tryimport`).
 //!
-//! It is that of [`Ioc::PoolStats`](control::Ioc::PoolStats), with `state` as the labels have it, `timestamp`, and `load_info`: for a pool that does not open `errno` and `error`, the
-//! number in `aux` that the root vdev would have, in `unsup_feat` the features that are not supported, and `older_state` where the devices hold only an older state than
-//! the last one. Of such a pool the vdevs are told as far as labels and devices tell of them.
+//! It is that of [`Ioc::PoolStats`](control::Ioc::PoolStats), with `state` as the labels have it, `timestamp`, and `load_info`. For a pool that does not
+//! open this list has `errno` and `error`, in `aux` the number that the root vdev would have, in `unsup_feat` the features that are not supported,
+//! and `older_state` where the devices hold only an older state than the last one; the vdevs are described as far as labels and devices allow.
 
 use control::stats;
 use control::{Failed, Ioc};
@@ -15,13 +15,13 @@ use vdev::{VdevState, VdevStatus, VdevTree};
 use crate::query::place_devices;
 use crate::{Query, devices};
 
-/// What was found while the pool was opened.
+/// The list of findings while the pool was opened.
 pub const LOAD_INFO: &str = "load_info";
 /// Keys in it: the errno and the message of a pool that does not open.
 pub const ERRNO: &str = "errno";
 /// The message.
 pub const ERROR: &str = "error";
-/// Why the root vdev cannot be opened.
+/// The number of the reason why the root vdev cannot be opened.
 pub const AUX: &str = "aux";
 /// Features that the pool needs and that are not supported, by their guids.
 pub const UNSUP_FEAT: &str = "unsup_feat";

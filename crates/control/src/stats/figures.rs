@@ -1,4 +1,4 @@
-//! What was read from and written to the vdevs of a configuration, and what waits: `vdev_stats` and `vdev_stats_ex`.
+//! The I/O of the vdevs in a configuration, done and waiting: `vdev_stats` and `vdev_stats_ex`.
 //!
 //! A vdev above others has the sums of what is below, but its own errors. OpenZFS: `vdev_get_stats_ex`.
 
@@ -54,18 +54,18 @@ const HISTOGRAMS: [&str; 25] = [
     "vdev_agg_rebuild_histo",
 ];
 
-/// What was counted.
+/// A source of figures, by vdev.
 pub trait Counted {
-    /// What was read from a device and written to it.
+    /// Returns the I/O of a device.
     fn io(&self, leaf: Guid) -> IoFigures;
 
-    /// What waits for a device.
+    /// Returns the I/Os that wait for a device.
     fn queue(&self, leaf: Guid) -> QueueDepths;
 
-    /// The errors of a vdev.
+    /// Returns the errors of a vdev.
     fn errors(&self, vdev: Guid) -> VdevErrors;
 
-    /// Nanoseconds since counting began.
+    /// Returns the nanoseconds since counting began.
     fn since_ns(&self) -> u64;
 }
 
@@ -126,7 +126,7 @@ fn extended(io: &IoFigures, queue: &QueueDepths) -> NvList {
     list
 }
 
-/// Reads back what was read from and written to a vdev; slow operations are told as reads.
+/// Reads back the I/O of a vdev; slow operations are told as reads.
 #[must_use]
 pub fn io(vdev: &NvList) -> IoFigures {
     let (stats, none) = (VdevStats::of(vdev), NvList::new());
@@ -138,7 +138,7 @@ pub fn io(vdev: &NvList) -> IoFigures {
     IoFigures::from_parts(counts, HISTOGRAMS.iter().map(|key| extended.get_u64_array(key).unwrap_or(&[])))
 }
 
-/// Reads back what waits for a vdev.
+/// Reads back the I/Os that wait for a vdev.
 #[must_use]
 pub fn queue(vdev: &NvList) -> QueueDepths {
     let extended = vdev.get_nvlist(VDEV_STATS_EX);

@@ -5,7 +5,7 @@
 //! ([`Activity`]). Beside the tree are `ddt_histogram`, `ddt_object_stats` and `ddt_stats` ([`Dedup`]), `feature_stats`, `errata` and
 //! `error_count`. Arrays have the words of OpenZFS's structures, in their order. Each concept has its writing and its reading half in one file.
 //!
-//! What was counted is what this process counts; `site` replaces it by the figures of all processes that had the pool open.
+//! Figures are those of this process; `site` replaces them by those of all processes that had the pool open.
 //!
 //! OpenZFS: `spa_get_stats`, `spa_config_generate`.
 
@@ -26,9 +26,9 @@ pub use dedup::Dedup;
 pub use tree::of_devices;
 pub use words::{VdevStat, VdevStats};
 
-/// Keys of the configuration that are not stored.
+/// Features that are enabled, by guid, with how many things need them. This and the following keys are not stored.
 pub const FEATURE_STATS: &str = "feature_stats";
-/// How many blocks are in the error log; missing if it cannot be read.
+/// The number of blocks in the error log; missing if it cannot be read.
 pub const ERROR_COUNT: &str = "error_count";
 /// Set for a pool that waits for its devices: the number of the property `failmode`.
 pub const SUSPENDED: &str = "suspended";

@@ -25,7 +25,7 @@ const INITIALIZE_WORDS: [VdevStat; 4] =
     [VdevStat::InitializeState, VdevStat::InitializeTime, VdevStat::InitializeDone, VdevStat::InitializeTotal];
 const TRIM_WORDS: [VdevStat; 4] = [VdevStat::TrimState, VdevStat::TrimTime, VdevStat::TrimDone, VdevStat::TrimTotal];
 
-/// What this process has counted.
+/// The figures of this process.
 struct Own {
     queues: HashMap<Guid, Arc<Queue>>,
     errors: BTreeMap<Guid, VdevErrors>,

@@ -43,7 +43,7 @@ pub enum VdevStat {
     ChecksumErrors = 22,
     /// Whether its data is being moved away.
     Removing = 25,
-    /// How fragmented its free space is, in percent; the largest number if that is not known.
+    /// Fragmentation of its free space in percent; the largest number if that is not known.
     Fragmentation = 27,
     /// Bytes that are initialized.
     InitializeDone = 28,
