@@ -15,6 +15,7 @@ mod out;
 
 #[cfg(test)]
 mod advice;
+mod answers;
 mod args;
 mod columns;
 mod command;

@@ -3,14 +3,14 @@
 use std::io::Write;
 
 use nvlist::NvList;
-use pool::Entry;
 use pool::prop::{DATASET, Source};
 
-use super::select::{Selection, cell, describe};
+use super::listed::{Listed, Wanted};
+use super::select::Selection;
 use crate::args::JSON_INT;
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, usage};
 use crate::json;
 use crate::names::Types;
 use crate::pools::stdout;
@@ -54,7 +54,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let style = Style { scripted: call.args.has('H'), parsable: call.args.has('p') || as_int };
     let request = Request { columns, sources, parsable: style.parsable };
 
-    let (entries, whole) = selection.run(&names)?;
+    let wanted = Wanted::of(request.columns.as_deref()).typed(as_json);
+    let (entries, whole) = selection.run(&names, &wanted)?;
     let status = if whole { 0 } else { 1 };
     if as_json {
         return if whole { print_json(call, &entries, &request, as_int) } else { Ok(status) };
@@ -82,40 +83,17 @@ fn all_native() -> Vec<Column> {
 
 impl Request {
     /// The properties of an object that are to be shown.
-    fn cells(&self, entry: &Entry) -> Result<Vec<(Column, Cell)>, Failure> {
+    fn cells(&self, entry: &Listed) -> Result<Vec<(Column, Cell)>, Failure> {
         let mut cells = match &self.columns {
-            None => self.all(entry)?,
+            None => entry.cells(self.parsable)?,
             Some(columns) => {
                 let of = |column: &Column| {
-                    Ok((column.clone(), cell(entry, column, self.parsable)?.unwrap_or_else(Cell::none)))
+                    Ok((column.clone(), entry.cell(column, self.parsable)?.unwrap_or_else(Cell::none)))
                 };
                 columns.iter().map(of).collect::<Result<Vec<_>, Failure>>()?
             }
         };
         cells.retain(|(_, cell)| self.sources.include(&cell.source));
-        Ok(cells)
-    }
-
-    /// All visible properties that the object has, user properties last.
-    fn all(&self, entry: &Entry) -> Result<Vec<(Column, Cell)>, Failure> {
-        let trouble = |e: pool::Error| failed(format!("cannot get properties of '{}': {e}", entry.name()));
-        let props: Vec<(String, pool::prop::PropValue)> = match entry {
-            Entry::Dataset(ds) => ds.props().map_err(trouble)?,
-            Entry::Bookmark(mark) => {
-                mark.props().map_err(trouble)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-            }
-        };
-        let mut cells = Vec::with_capacity(props.len());
-        for (name, value) in props {
-            let show = |v: &pool::prop::Value| pool::prop::format(&name, v, self.parsable);
-            let received = value.received.as_ref().map(show);
-            let cell = Cell { text: show(&value.value), source: value.source.clone(), received };
-            let column = match pool::prop::find(&name) {
-                Some(def) => Column::native(def),
-                None => Column::other(&name),
-            };
-            cells.push((column, cell));
-        }
         Ok(cells)
     }
 }
@@ -152,7 +130,7 @@ impl Sources {
     }
 }
 
-fn print_json(call: &Call<'_>, entries: &[Entry], request: &Request, as_int: bool) -> Outcome {
+fn print_json(call: &Call<'_>, entries: &[Listed], request: &Request, as_int: bool) -> Outcome {
     let mut datasets = NvList::new();
     for entry in entries {
         let mut properties = NvList::new();
@@ -160,7 +138,7 @@ fn print_json(call: &Call<'_>, entries: &[Entry], request: &Request, as_int: boo
             properties.insert(&column.name, property_json(&cell, as_int));
         }
         if !properties.is_empty() {
-            let mut item = describe(entry, as_int)?;
+            let mut item = entry.describe(as_int);
             item.insert("properties", properties);
             datasets.insert(entry.name(), item);
         }

@@ -1,15 +1,14 @@
 //! `zfs holds`.
 
 use std::io::Write;
-use std::sync::Arc;
 
-use control::{Ioc, ReadOnlyControl};
+use control::Ioc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use nvlist::NvList;
-use pool::Entry;
 
-use super::select::{Selection, said};
+use super::listed::{Listed, Wanted};
+use super::select::{Selection, told};
 use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -40,7 +39,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             false => (Selection::new(Types::SNAPSHOTS), name.as_str()),
         };
         selection.recurse = recursive;
-        let (entries, whole) = selection.run(&[operand.to_owned()])?;
+        let (entries, whole) = selection.run(&[operand.to_owned()], &Wanted::default())?;
         errors |= !whole;
         for entry in entries.iter().filter(|e| e.name().split_once('@').is_some_and(|(_, s)| s == snapshot)) {
             snapshots += 1;
@@ -55,14 +54,13 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(u8::from(errors))
 }
 
-fn holds_of(entry: &Entry) -> Result<Vec<Line>, Failure> {
-    let Entry::Dataset(ds) = entry else { return Ok(Vec::new()) };
-    let holds = ReadOnlyControl::new(Arc::clone(ds.pool())).call(Ioc::GetHolds, ds.name(), &NvList::new());
-    let holds = holds.map_err(|e| match &*e.error {
-        control::Error::Pool(e) => failed(said(e, ds.name())),
-        e => failed(format!("cannot open '{}': {e}", ds.name())),
-    })?;
-    Ok(holds.iter().filter_map(|(tag, time)| Some((ds.name().to_owned(), tag.to_owned(), time.as_u64()?))).collect())
+fn holds_of(entry: &Listed) -> Result<Vec<Line>, Failure> {
+    let name = entry.name();
+    if !name.contains('@') {
+        return Ok(Vec::new());
+    }
+    let holds = entry.source().call(Ioc::GetHolds, name, &NvList::new()).map_err(|e| failed(told(&e, name)))?;
+    Ok(holds.iter().filter_map(|(tag, time)| Some((name.to_owned(), tag.to_owned(), time.as_u64()?))).collect())
 }
 
 fn print(lines: &[Line], name_width: usize, scripted: bool, parsable: bool) -> Result<(), Failure> {

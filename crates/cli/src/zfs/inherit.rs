@@ -2,8 +2,8 @@
 
 use control::Ioc;
 use nvlist::NvList;
+use pool::Dataset;
 use pool::prop::{self, PropDef};
-use pool::{Dataset, Entry};
 
 use super::select::{Selection, said};
 use super::session::Session;
@@ -32,9 +32,9 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         }
         let mut selection = Selection::new(Types::DATASETS);
         selection.recurse = recursive;
-        let (entries, whole) = selection.run(names)?;
+        let (entries, whole) = selection.datasets(names)?;
         let mut good = whole;
-        for dataset in entries.iter().filter_map(Entry::dataset) {
+        for dataset in entries.iter() {
             match inherit(session, dataset, property, def, recursive, received) {
                 Err(Failure::Failed(why)) => {
                     eprintln!("{why}");

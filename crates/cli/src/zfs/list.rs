@@ -5,7 +5,8 @@ use std::io::Write;
 use nvlist::NvList;
 use pool::prop::DATASET;
 
-use super::select::{Selection, cell, describe};
+use super::listed::{Listed, Wanted};
+use super::select::Selection;
 use crate::args::JSON_INT;
 use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
 use crate::command::Call;
@@ -41,14 +42,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
     let columns = columns::parse(&fields, Of::Dataset).map_err(usage)?.unwrap_or_else(all_columns);
     let style = Style { scripted: call.args.has('H'), parsable: call.args.has('p') || as_int };
-    let (entries, whole) = selection.run(&names)?;
+    let wanted = Wanted::of(Some(&columns)).typed(as_json);
+    let (entries, whole) = selection.run(&names, &wanted)?;
     if as_json {
         return if whole { print_json(call, &entries, &columns, style, as_int) } else { Ok(1) };
     }
 
     let mut lister = Lister::new(columns, style);
     for entry in &entries {
-        let cell = |column: &Column| Ok(cell(entry, column, style.parsable)?.unwrap_or_else(Cell::none));
+        let cell = |column: &Column| Ok(entry.cell(column, style.parsable)?.unwrap_or_else(Cell::none));
         let row = lister.columns.iter().map(cell).collect::<Result<Vec<Cell>, Failure>>()?;
         lister.add(row);
     }
@@ -67,15 +69,15 @@ fn all_columns() -> Vec<Column> {
     name.chain(DATASET.iter().filter(|def| def.visible).map(Column::native)).collect()
 }
 
-fn print_json(call: &Call<'_>, entries: &[pool::Entry], columns: &[Column], style: Style, as_int: bool) -> Outcome {
+fn print_json(call: &Call<'_>, entries: &[Listed], columns: &[Column], style: Style, as_int: bool) -> Outcome {
     let mut datasets = NvList::new();
     for entry in entries {
         let mut properties = NvList::new();
         for column in columns.iter().filter(|column| column.name != "name") {
-            let cell = cell(entry, column, style.parsable)?.unwrap_or_else(Cell::none);
+            let cell = entry.cell(column, style.parsable)?.unwrap_or_else(Cell::none);
             properties.insert(&column.name, property_json(&cell, as_int));
         }
-        let mut item = describe(entry, as_int)?;
+        let mut item = entry.describe(as_int);
         item.insert("properties", properties);
         datasets.insert(entry.name(), item);
     }

@@ -4,7 +4,7 @@
 //! `-L file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
 //! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
 
-use pool::{Dataset, Entry, KeyStatus};
+use pool::{Dataset, KeyStatus};
 use site::records;
 
 use super::select::{Selection, said};
@@ -36,11 +36,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     let mut selection = Selection::new(Types::HEADS);
     selection.recurse = recursive;
-    let (entries, whole) = selection.run(&names)?;
+    let (entries, whole) = selection.datasets(&names)?;
 
     let done = if loading { KeyStatus::Available } else { KeyStatus::Unavailable };
     let (mut tried, mut failures) = (0, 0);
-    for dataset in entries.iter().filter_map(Entry::dataset) {
+    for dataset in entries.iter() {
         if recursive && (!is_root(dataset)? || status(dataset)? == done) {
             continue;
         }

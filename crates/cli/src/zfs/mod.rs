@@ -15,6 +15,7 @@ mod hold;
 mod holds;
 mod inherit;
 mod list;
+mod listed;
 mod load_key;
 mod mount;
 mod new_dataset;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use pool::{Dataset, Entry, Error, KeyStatus};
+use pool::{Dataset, Error, KeyStatus};
 
 use super::select::{Selection, open_dataset, said};
 use crate::command::Call;
@@ -78,9 +78,9 @@ fn refusal(name: &str, share: bool) -> String {
 fn mount_all(names: &[String], share: bool) -> Outcome {
     let mut selection = Selection::new(Types::FILESYSTEMS);
     selection.recurse = true;
-    let (entries, whole) = selection.run(names)?;
+    let (entries, whole) = selection.datasets(names)?;
     let mut status = u8::from(!whole);
-    for dataset in entries.iter().filter_map(Entry::dataset) {
+    for dataset in entries.iter() {
         let name = dataset.name();
         if let Verdict::Wanted = judge(dataset, share, false).map_err(|e| failed(said(&e, name)))? {
             eprintln!("{}", refusal(name, share));

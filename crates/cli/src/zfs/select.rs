@@ -1,4 +1,4 @@
-//! The datasets that a command is about, in order, and their properties as text (OpenZFS: `zfs_iter.c`).
+//! The datasets that a command is about, in order (OpenZFS: `zfs_iter.c`).
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -6,11 +6,17 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use base::Errno;
-use pool::prop::{self, PropKind, Value};
-use pool::{Dataset, Entry, Error, Kind, ListOptions, Pool};
+use control::{Failed, Ioc};
+use nvlist::NvList;
+use pool::prop::PropKind;
+use pool::{Dataset, Entry, Error, Kind, Pool, Value};
+use site::Query;
 
-use crate::columns::{Cell, Column, Of, column};
+use super::listed::{self, Listed, Wanted};
+use crate::answers;
+use crate::columns::{Column, Of, column};
 use crate::error::{Failure, failed, usage};
+use crate::here::here;
 use crate::names::{self, Types};
 use crate::pools;
 
@@ -78,21 +84,25 @@ impl Selection {
         }
     }
 
-    /// Everything that is selected, in order, and whether everything that was named was found. What was not is
+    /// Everything that is selected, in order, with the properties `wanted`, and whether everything that was named was found. What was not is
     /// reported.
-    pub(super) fn run(&self, names: &[String]) -> Result<(Vec<Entry>, bool), Failure> {
+    pub(super) fn run(&self, names: &[String], wanted: &Wanted) -> Result<(Vec<Listed>, bool), Failure> {
+        let mut wanted = wanted.clone();
+        wanted.add(self.sort.iter().map(|(column, _)| column));
         let mut found = Vec::new();
         let mut whole = true;
         if names.is_empty() {
             let (open, all_open) = pools::open_all()?;
             whole = all_open;
             for pool in open {
+                let source = Arc::new(here().query(&pool));
+                let top = Listed::ask(&source, source.name(), &wanted).map_err(|e| failed(e.to_string()))?;
                 let all = Selection { recurse: true, ..self.clone() };
-                found.extend(all.under(&pool, pool.name()).map_err(|e| failed(e.to_string()))?);
+                found.extend(all.under(top, &wanted).map_err(|e| failed(e.to_string()))?);
             }
         } else {
             for name in names {
-                match self.named(name) {
+                match self.named(name, &wanted) {
                     Ok(entries) => found.extend(entries),
                     Err(Failure::Failed(why)) => {
                         eprintln!("{why}");
@@ -102,50 +112,73 @@ impl Selection {
                 }
             }
         }
-        let mut seen = HashSet::new();
-        found.retain(|entry| seen.insert(entry.name().to_owned()));
+        if names.len() > 1 {
+            let mut seen = HashSet::new();
+            found.retain(|entry| seen.insert(entry.name().to_owned()));
+        }
         self.order(&mut found)?;
         Ok((found, whole))
     }
 
+    /// As [`Selection::run`], opened: without bookmarks.
+    pub(super) fn datasets(&self, names: &[String]) -> Result<(Vec<Dataset>, bool), Failure> {
+        let (found, whole) = self.run(names, &Wanted::default())?;
+        let open = |entry: &Listed| entry.open().map_err(|e| failed(said(&e, entry.name())));
+        let datasets = found.iter().filter(|entry| !entry.is_bookmark()).map(open).collect::<Result<Vec<_>, _>>()?;
+        Ok((datasets, whole))
+    }
+
     /// The datasets that one operand selects.
-    fn named(&self, name: &str) -> Result<Vec<Entry>, Failure> {
+    fn named(&self, name: &str, wanted: &Wanted) -> Result<Vec<Listed>, Failure> {
         let mut accepted = self.types;
         if self.recurse {
             accepted.filesystems = true;
             accepted.volumes |= self.types.snapshots || self.types.bookmarks;
         }
-        let entry = open(name, accepted)?;
-        let of = entry.dataset().map_or_else(|| None, |ds| Some(ds.pool().clone()));
-        let is_head = entry.dataset().is_some_and(|ds| !ds.is_snapshot());
-        match of {
-            Some(pool) if self.recurse && is_head => {
-                self.under(&pool, entry.name()).map_err(|e| failed(said(&e, name)))
-            }
-            _ => Ok(vec![entry]),
+        let pool = find_pool(name, accepted)?;
+        let entry = Listed::ask(&Arc::new(here().query(&pool)), name, wanted).map_err(|e| failed(told(&e, name)))?;
+        if !entry.fits(accepted) {
+            return Err(bad_type(name));
+        }
+        match self.recurse && !name.contains(['@', '#']) {
+            true => self.under(entry, wanted).map_err(|e| failed(told(&e, name))),
+            false => Ok(vec![entry]),
         }
     }
 
-    fn under(&self, pool: &Arc<Pool>, name: &str) -> Result<Vec<Entry>, Error> {
-        let mut snapshots = self.types.snapshots;
+    /// Lists what is selected of a file system or volume and of all below.
+    fn under(&self, top: Listed, wanted: &Wanted) -> Result<Vec<Listed>, Failed> {
+        let (source, name) = (top.source().clone(), top.name().to_owned());
+        let depth = self.depth.map_or(u64::from(u32::MAX), u64::from);
+        let mut types = self.types;
         if self.list_snapshots {
-            let on = pool.prop("listsnapshots")?.and_then(|p| p.value.number());
-            snapshots = on.is_some_and(|n| n != 0);
+            types.snapshots = lists_snapshots(&source)?;
         }
-        let options = ListOptions {
-            depth: self.depth,
-            filesystems: self.types.filesystems,
-            volumes: self.types.volumes,
-            snapshots,
-            bookmarks: self.types.bookmarks,
-            special: false,
-        };
-        pool.list(name, &options)
+        let heads = types.filesystems || types.volumes;
+        let mut all = Vec::new();
+        // where both kinds of heads are wanted theirs need not be known, and no root block be read: all is listed at once
+        let any = types.filesystems && types.volumes;
+        let at_once = any && !wanted.has_types();
+        if depth > 0 && types.snapshots && !at_once {
+            all.extend(listed::snapshots(&source, (&name, depth), &wanted.clone().typed(false))?);
+        }
+        if types.bookmarks {
+            all.extend(listed::bookmarks(&source, &name, depth)?);
+        }
+        if depth > 0 && heads {
+            let typed = wanted.clone().typed(!at_once);
+            let below = listed::below(&source, (&name, depth), at_once && types.snapshots, &typed)?;
+            all.extend(below.into_iter().filter(|entry| any || entry.fits(types)));
+        }
+        if heads && top.fits(types) {
+            all.push(top);
+        }
+        Ok(all)
     }
 
-    fn order(&self, entries: &mut Vec<Entry>) -> Result<(), Failure> {
+    fn order(&self, entries: &mut Vec<Listed>) -> Result<(), Failure> {
         if self.sort.is_empty() {
-            entries.sort_by(Entry::list_order);
+            entries.sort_by(Listed::list_order);
             return Ok(());
         }
         let mut keyed = Vec::with_capacity(entries.len());
@@ -160,6 +193,15 @@ impl Selection {
         entries.extend(keyed.into_iter().map(|(_, entry)| entry));
         Ok(())
     }
+}
+
+/// Whether the pool's property `listsnapshots` is on.
+fn lists_snapshots(source: &Query) -> Result<bool, Failed> {
+    let mut input = NvList::new();
+    input.insert("get_props_names", answers::names(["listsnapshots"]));
+    let props = source.call(Ioc::PoolGetProps, source.name(), &input)?;
+    let on = props.get_nvlist("listsnapshots").and_then(|prop| answers::value(prop, "value"));
+    Ok(on.and_then(|value| value.number()).is_some_and(|n| n != 0))
 }
 
 /// Compares two values; datasets without the property come last in either direction.
@@ -179,14 +221,11 @@ fn compare(a: &Option<Value>, b: &Option<Value>, reverse: bool) -> Ordering {
 }
 
 /// The value to sort by: a word sorts by its number, as in OpenZFS.
-fn sort_key(entry: &Entry, column: &Column) -> Result<Option<Value>, Error> {
+fn sort_key(entry: &Listed, column: &Column) -> Result<Option<Value>, Failed> {
     if column.name == "name" {
         return Ok(Some(Value::String(entry.name().to_owned())));
     }
-    let value = match entry {
-        Entry::Dataset(ds) => ds.prop(&column.name)?.map(|p| p.value),
-        Entry::Bookmark(mark) => mark.prop(&column.name)?.map(|p| p.value),
-    };
+    let value = entry.value(&column.name)?;
     Ok(value.map(|value| match (&value, column.native.map(|def| (def, def.kind))) {
         (Value::String(word), Some((def, PropKind::Index { .. }))) => {
             def.index_value(word).map_or(value, Value::Number)
@@ -195,15 +234,24 @@ fn sort_key(entry: &Entry, column: &Column) -> Result<Option<Value>, Error> {
     }))
 }
 
-/// Opens one dataset, snapshot or bookmark; the message is OpenZFS's.
-pub(super) fn open(name: &str, accepted: Types) -> Result<Entry, Failure> {
+/// The imported pool that a dataset of one of these kinds is in; the message is OpenZFS's.
+fn find_pool(name: &str, accepted: Types) -> Result<Arc<Pool>, Failure> {
     let cannot = |why: &str| failed(format!("cannot open '{name}': {why}"));
     if name.starts_with('/') || name.starts_with("./") {
         // nothing is mounted to which a path could lead
         return Err(failed(format!("'{name}': not a ZFS filesystem")));
     }
     names::check(name, accepted).map_err(|why| cannot(&why))?;
-    let pool = pools::of_dataset(name)?.ok_or_else(|| cannot("dataset does not exist"))?;
+    pools::of_dataset(name)?.ok_or_else(|| cannot("dataset does not exist"))
+}
+
+fn bad_type(name: &str) -> Failure {
+    failed(format!("cannot open '{name}': operation not applicable to datasets of this type"))
+}
+
+/// Opens one dataset, snapshot or bookmark.
+pub(super) fn open(name: &str, accepted: Types) -> Result<Entry, Failure> {
+    let pool = find_pool(name, accepted)?;
     let opened = match name.contains('#') {
         true => pool.bookmark(name).map(Entry::Bookmark),
         false => pool.dataset(name).map(Entry::Dataset),
@@ -218,16 +266,14 @@ pub(super) fn open(name: &str, accepted: Types) -> Result<Entry, Failure> {
             Kind::Other => false,
         },
     };
-    if fits { Ok(entry) } else { Err(cannot("operation not applicable to datasets of this type")) }
+    if fits { Ok(entry) } else { Err(bad_type(name)) }
 }
 
 /// Opens a file system, volume or snapshot.
 pub(super) fn open_dataset(name: &str, accepted: Types) -> Result<Dataset, Failure> {
     match open(name, accepted)? {
         Entry::Dataset(ds) => Ok(ds),
-        Entry::Bookmark(_) => {
-            Err(failed(format!("cannot open '{name}': operation not applicable to datasets of this type")))
-        }
+        Entry::Bookmark(_) => Err(bad_type(name)),
     }
 }
 
@@ -242,52 +288,12 @@ pub(super) fn said(e: &Error, name: &str) -> String {
     }
 }
 
-/// The value of a property as it is printed; `None` if the dataset does not have it.
-pub(super) fn cell(entry: &Entry, column: &Column, parsable: bool) -> Result<Option<Cell>, Failure> {
-    if column.name == "name" {
-        return Ok(Some(Cell { text: entry.name().to_owned(), ..Cell::none() }));
+/// The same for a request that failed.
+pub(super) fn told(failed: &Failed, name: &str) -> String {
+    match &*failed.error {
+        control::Error::Pool(e) => said(e, name),
+        other => format!("cannot open '{name}': {other}"),
     }
-    let stored = crate::users::by_id(&column.name);
-    let name = stored.as_deref().unwrap_or(&column.name);
-    let value = match entry {
-        Entry::Dataset(ds) => ds.prop(name),
-        Entry::Bookmark(mark) => mark.prop(name),
-    };
-    let value = match value {
-        Ok(value) => value,
-        // for example the space written since a snapshot that does not exist
-        Err(_) if column.name.contains(['@', '#']) => return Ok(Some(Cell::none())),
-        Err(e) => return Err(failed(format!("cannot get property '{}' of '{}': {e}", column.name, entry.name()))),
-    };
-    let show = |v: &Value| prop::format(&column.name, v, parsable);
-    Ok(value.map(|p| Cell { text: show(&p.value), source: p.source.clone(), received: p.received.as_ref().map(show) }))
-}
-
-/// The JSON fields of each dataset besides its properties (OpenZFS: `fill_dataset_info`).
-pub(super) fn describe(entry: &Entry, as_int: bool) -> Result<nvlist::NvList, Failure> {
-    let number = |n: u64| crate::columns::number_or_text(&n.to_string(), as_int);
-    let name = entry.name();
-    let mut list = nvlist::NvList::new();
-    list.insert("name", name);
-    let kind = match entry {
-        Entry::Dataset(ds) => ds.kind().map_err(|e| failed(said(&e, name)))?.as_str(),
-        Entry::Bookmark(_) => "bookmark",
-    };
-    list.insert("type", kind.to_ascii_uppercase());
-    list.insert("pool", name.split(['/', '@', '#']).next().unwrap_or(""));
-    let txg = match entry {
-        Entry::Dataset(ds) => ds.phys().creation_txg.0,
-        Entry::Bookmark(mark) => mark.phys().creation_txg.0,
-    };
-    list.insert("createtxg", number(txg));
-    if let Entry::Dataset(ds) = entry
-        && ds.is_snapshot()
-    {
-        let (of, snapshot) = name.split_once('@').unwrap_or((name, ""));
-        list.insert("dataset", of);
-        list.insert("snapshot_name", snapshot);
-    }
-    Ok(list)
 }
 
 /// Returns whether a dataset belongs to a container.

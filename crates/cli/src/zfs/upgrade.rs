@@ -1,7 +1,7 @@
 //! `zfs upgrade`: versions of file systems.
 
 use nvlist::NvList;
-use pool::{Dataset, Entry};
+use pool::Dataset;
 
 use super::select::{Selection, said};
 use super::session::Session;
@@ -66,10 +66,10 @@ fn version_of(dataset: &Dataset) -> Result<u64, Failure> {
 /// Lists the file systems whose version is not the newest.
 fn list() -> Outcome {
     println!("This system is currently running ZFS filesystem version {NEWEST}.\n");
-    let (entries, whole) = Selection::new(Types::FILESYSTEMS).run(&[])?;
+    let (entries, whole) = Selection::new(Types::FILESYSTEMS).datasets(&[])?;
     let mut old = Vec::new();
     let mut newer = Vec::new();
-    for dataset in entries.iter().filter_map(Entry::dataset) {
+    for dataset in entries.iter() {
         match version_of(dataset)? {
             0 | NEWEST => {}
             version if version < NEWEST => old.push((version, dataset.name())),
@@ -106,9 +106,9 @@ fn upgrade(session: &Session, selection: &Selection, names: &[String], version: 
     for name in names {
         session.reach(name)?;
     }
-    let (entries, whole) = selection.run(names)?;
+    let (entries, whole) = selection.datasets(names)?;
     let (mut upgraded, mut same, mut bad) = (0, 0, 0);
-    for dataset in entries.iter().filter_map(Entry::dataset) {
+    for dataset in entries.iter() {
         let now = version_of(dataset)?;
         if now == version {
             same += 1;

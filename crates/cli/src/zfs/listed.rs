@@ -1,0 +1,355 @@
+//! Datasets, snapshots and bookmarks as requests list them, with the properties that a command shows.
+//!
+//! One request answers for everything below a dataset, with the properties that are wanted of each. Where one of these cannot be read, everything is listed
+//! without, and each is asked by itself when it is shown: then it is known which one it was.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use control::{Failed, Ioc};
+use nvlist::{NvList, Value as Nv};
+use pool::prop::{self, BOOK, DATASET, PropDef};
+use pool::{Dataset, Value};
+use site::Query;
+
+use crate::answers::{self, cannot_get, named_source};
+use crate::columns::{Cell, Column, number_or_text};
+use crate::error::{Failure, failed};
+use crate::names::Types;
+use crate::users;
+
+/// The type of a dataset (OpenZFS: `dmu_objset_type_t`), as far as the words of `type` are known for it.
+const OST_ZFS: i32 = 2;
+const OST_ZVOL: i32 = 3;
+
+/// What is wanted of each dataset beside its name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// These properties.
+    props: Vec<String>,
+    /// All of them.
+    all: bool,
+    /// Its type.
+    types: bool,
+}
+
+impl Wanted {
+    /// The properties in these columns; all for `None`.
+    pub(super) fn of(columns: Option<&[Column]>) -> Wanted {
+        let mut wanted = Wanted { all: columns.is_none(), ..Wanted::default() };
+        wanted.add(columns.unwrap_or(&[]));
+        wanted
+    }
+
+    /// Whether types are wanted.
+    pub(super) fn has_types(&self) -> bool {
+        self.types
+    }
+
+    /// The same, with the types of datasets or without.
+    pub(super) fn typed(self, types: bool) -> Wanted {
+        Wanted { types, ..self }
+    }
+
+    /// Adds the properties in these columns.
+    pub(super) fn add<'a>(&mut self, columns: impl IntoIterator<Item = &'a Column>) {
+        for column in columns.into_iter().filter(|column| column.name != "name") {
+            let name = stored_name(&column.name).into_owned();
+            if !self.props.contains(&name) {
+                self.props.push(name);
+            }
+        }
+    }
+
+    fn put(&self, input: &mut NvList) {
+        if self.all {
+            input.insert("props", answers::names([]));
+        } else if !self.props.is_empty() {
+            input.insert("props", answers::names(self.props.iter().map(String::as_str)));
+        }
+    }
+}
+
+/// The name by which a property is stored: users by their ids.
+fn stored_name(name: &str) -> Cow<'_, str> {
+    users::by_id(name).map_or(Cow::Borrowed(name), Cow::Owned)
+}
+
+/// A dataset, snapshot or bookmark.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    source: Arc<Query>,
+    name: String,
+    txg: u64,
+    /// The word of its type, if that is known.
+    kind: Option<&'static str>,
+    /// What is wanted of it.
+    wanted: Arc<Wanted>,
+    /// That, once it is known.
+    props: OnceCell<NvList>,
+}
+
+impl Listed {
+    /// Asks for one of them by its name.
+    pub(super) fn ask(source: &Arc<Query>, name: &str, wanted: &Wanted) -> Result<Listed, Failed> {
+        if name.contains('#') {
+            let mark = source.call(Ioc::GetBookmarkProps, name, &NvList::new())?;
+            return Ok(Listed::of_bookmark(source, name, &mark));
+        }
+        let mut input = NvList::new();
+        input.insert("props", answers::names(["type", "createtxg"]));
+        let own = source.call(Ioc::ObjsetStats, name, &input)?;
+        let value = |name: &str| own.get_nvlist(name).and_then(|prop| answers::value(prop, "value"));
+        let kind = value("type").map(|word| match word.to_string().as_str() {
+            "filesystem" => "filesystem",
+            "volume" => "volume",
+            "snapshot" => "snapshot",
+            _ => "",
+        });
+        Ok(Listed {
+            source: source.clone(),
+            name: name.to_owned(),
+            txg: value("createtxg").and_then(|txg| txg.number()).unwrap_or(0),
+            kind,
+            wanted: Arc::new(wanted.clone()),
+            props: OnceCell::new(),
+        })
+    }
+
+    /// One of an answer that lists them.
+    fn of_answer(source: &Arc<Query>, name: String, answer: &mut NvList, wanted: &Arc<Wanted>) -> Listed {
+        let kind = match answer.get_i32("dds_type") {
+            _ if name.contains('@') => Some("snapshot"),
+            Some(OST_ZFS) => Some("filesystem"),
+            Some(OST_ZVOL) => Some("volume"),
+            Some(_) => Some(""),
+            None => None,
+        };
+        let props = match answer.remove("props") {
+            Some(Nv::NvList(props)) => OnceCell::from(*props),
+            _ => OnceCell::new(),
+        };
+        let txg = answer.get_u64("dds_creation_txg").unwrap_or(0);
+        Listed { source: source.clone(), name, txg, kind, wanted: wanted.clone(), props }
+    }
+
+    /// A bookmark with the answer about it.
+    fn of_bookmark(source: &Arc<Query>, name: &str, mark: &NvList) -> Listed {
+        let number = |name: &str| mark.get_nvlist(name).and_then(|prop| prop.get_u64("value"));
+        let mut props = NvList::new();
+        for def in DATASET.iter().filter(|def| def.is_valid_for(BOOK)) {
+            if let Some(value) = bookmark_value(def, name, mark) {
+                let mut prop = NvList::new();
+                prop.insert("value", value);
+                props.insert(def.name, prop);
+            }
+        }
+        Listed {
+            source: source.clone(),
+            name: name.to_owned(),
+            txg: number("createtxg").unwrap_or(0),
+            kind: Some("bookmark"),
+            wanted: Arc::default(),
+            props: OnceCell::from(props),
+        }
+    }
+
+    /// Its full name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool that it is in.
+    pub(super) fn source(&self) -> &Arc<Query> {
+        &self.source
+    }
+
+    /// Returns whether it is a bookmark.
+    pub(super) fn is_bookmark(&self) -> bool {
+        self.name.contains('#')
+    }
+
+    /// Returns whether it is of one of these kinds, as far as its kind is known.
+    pub(super) fn fits(&self, types: Types) -> bool {
+        match self.kind {
+            Some("filesystem") => types.filesystems,
+            Some("volume") => types.volumes,
+            Some("snapshot") => types.snapshots,
+            Some("bookmark") => types.bookmarks,
+            _ => false,
+        }
+    }
+
+    /// Opens it, for a command that changes it.
+    pub(super) fn open(&self) -> Result<Dataset, pool::Error> {
+        self.source.pool().dataset(&self.name)
+    }
+
+    /// The order of `zfs list`: by name of the dataset, the dataset before its snapshots, these by age.
+    pub(super) fn list_order(&self, other: &Listed) -> Ordering {
+        let head = |name: &str| name.find('@').unwrap_or(name.len());
+        let txg = |one: &Listed| one.name.contains('@').then_some(one.txg);
+        let (a, b) = (self.name(), other.name());
+        let (a_head, b_head) = (a.get(..head(a)), b.get(..head(b)));
+        a_head.cmp(&b_head).then_with(|| txg(self).cmp(&txg(other))).then_with(|| a.cmp(b))
+    }
+
+    /// The properties that are wanted of it.
+    fn props(&self) -> Result<&NvList, Failed> {
+        if let Some(props) = self.props.get() {
+            return Ok(props);
+        }
+        let mut input = NvList::new();
+        if !self.wanted.all {
+            self.wanted.put(&mut input);
+        }
+        let props = if self.wanted.all || !self.wanted.props.is_empty() {
+            self.source.call(Ioc::ObjsetStats, &self.name, &input)?
+        } else {
+            NvList::new()
+        };
+        Ok(self.props.get_or_init(|| props))
+    }
+
+    /// The value of a property that is wanted; `None` if it does not have it.
+    pub(super) fn value(&self, name: &str) -> Result<Option<Value>, Failed> {
+        Ok(self.props()?.get_nvlist(stored_name(name).as_bytes()).and_then(|prop| answers::value(prop, "value")))
+    }
+
+    /// The value of a column as it is printed; `None` if it does not have it.
+    pub(super) fn cell(&self, column: &Column, parsable: bool) -> Result<Option<Cell>, Failure> {
+        if column.name == "name" {
+            return Ok(Some(Cell { text: self.name.clone(), ..Cell::none() }));
+        }
+        let props = self.props().map_err(|e| failed(cannot_get(&e, &self.name)))?;
+        Ok(props
+            .get_nvlist(stored_name(&column.name).as_bytes())
+            .and_then(|prop| self.shown(&column.name, prop, parsable)))
+    }
+
+    /// All visible properties that it has, user properties last.
+    pub(super) fn cells(&self, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+        let props = self.props().map_err(|e| failed(cannot_get(&e, &self.name)))?;
+        let mut cells = Vec::with_capacity(props.len());
+        for (name, value) in props {
+            let def = prop::find(name);
+            let cell = value.as_nvlist().and_then(|prop| self.shown(name, prop, parsable));
+            if let Some(cell) = cell.filter(|_| def.is_none_or(|def| def.visible)) {
+                cells.push((def.map_or_else(|| Column::other(name), Column::native), cell));
+            }
+        }
+        Ok(cells)
+    }
+
+    fn shown(&self, name: &str, prop: &NvList, parsable: bool) -> Option<Cell> {
+        let show = |value: &Value| prop::format(name, value, parsable);
+        let text = show(&answers::value(prop, "value")?);
+        let received = answers::value(prop, "received").as_ref().map(show);
+        Some(Cell { text, source: named_source(prop, &self.name), received })
+    }
+
+    /// The JSON fields of each dataset besides its properties (OpenZFS: `fill_dataset_info`).
+    pub(super) fn describe(&self, as_int: bool) -> NvList {
+        let mut list = NvList::new();
+        list.insert("name", self.name.as_str());
+        list.insert("type", self.kind.unwrap_or_default().to_ascii_uppercase());
+        list.insert("pool", self.name.split(['/', '@', '#']).next().unwrap_or(""));
+        list.insert("createtxg", number_or_text(&self.txg.to_string(), as_int));
+        if let Some((of, snapshot)) = self.name.split_once('@') {
+            list.insert("dataset", of);
+            list.insert("snapshot_name", snapshot);
+        }
+        list
+    }
+}
+
+/// What `ioc` lists up to `depth` levels below a dataset.
+fn list(
+    source: &Arc<Query>,
+    ioc: Ioc,
+    (name, depth): (&str, u64),
+    snapshots: bool,
+    wanted: &Wanted,
+) -> Result<Vec<Listed>, Failed> {
+    let mut input = NvList::new();
+    input.insert("depth", depth);
+    if snapshots {
+        input.insert("snapshots", ());
+    }
+    if !wanted.types {
+        input.insert("simple", ());
+    }
+    wanted.put(&mut input);
+    let mut answer = source.call(ioc, name, &input).or_else(|failed| match input.remove("props") {
+        Some(_) => source.call(ioc, name, &input),
+        None => Err(failed),
+    })?;
+    let wanted = Arc::new(wanted.clone());
+    let mut all = Vec::with_capacity(answer.len());
+    for (name, value) in answer.iter_mut() {
+        if let Nv::NvList(list) = value {
+            all.push(Listed::of_answer(source, name.to_owned(), list, &wanted));
+        }
+    }
+    Ok(all)
+}
+
+/// The datasets up to `depth` levels below one, and the snapshots if they are wanted.
+pub(super) fn below(
+    source: &Arc<Query>,
+    (name, depth): (&str, u64),
+    snapshots: bool,
+    wanted: &Wanted,
+) -> Result<Vec<Listed>, Failed> {
+    list(source, Ioc::DatasetListNext, (name, depth), snapshots, wanted)
+}
+
+/// The snapshots of a dataset and of those below it, up to `depth` levels below.
+pub(super) fn snapshots(
+    source: &Arc<Query>,
+    (name, depth): (&str, u64),
+    wanted: &Wanted,
+) -> Result<Vec<Listed>, Failed> {
+    list(source, Ioc::SnapshotListNext, (name, depth), false, wanted)
+}
+
+/// The bookmarks of a dataset and of all below: those of `depth` levels.
+pub(super) fn bookmarks(source: &Arc<Query>, name: &str, depth: u64) -> Result<Vec<Listed>, Failed> {
+    let Some(above) = depth.checked_sub(1) else { return Ok(Vec::new()) };
+    let mut heads = vec![name.to_owned()];
+    if above > 0 {
+        let below = below(source, (name, above), false, &Wanted::default())?;
+        heads.extend(below.into_iter().map(|head| head.name));
+    }
+    let mut all = Vec::new();
+    for head in heads {
+        let marks = source.call(Ioc::GetBookmarks, &head, &NvList::new())?;
+        let mark = |(short, mark): (&str, &Nv)| {
+            Some(Listed::of_bookmark(source, &format!("{head}#{short}"), mark.as_nvlist()?))
+        };
+        all.extend(marks.iter().filter_map(mark));
+    }
+    Ok(all)
+}
+
+/// A property of a bookmark, as the answer about it has it; its name and its type are not in there.
+fn bookmark_value(def: &PropDef, name: &str, mark: &NvList) -> Option<Nv> {
+    let value = || mark.get_nvlist(def.name)?.get("value");
+    match def.name {
+        "type" => Some("bookmark".into()),
+        "name" => Some(name.into()),
+        "guid" | "createtxg" | "creation" | "referenced" | "logicalreferenced" => value().cloned(),
+        "ivsetguid" => value().filter(|value| value.as_u64() != Some(0)).cloned(),
+        "redact_snaps" => match value()? {
+            Nv::Uint64Array(guids) if guids.is_empty() => Some("none".into()),
+            Nv::Uint64Array(guids) => {
+                let texts: Vec<String> = guids.iter().map(u64::to_string).collect();
+                Some(texts.join(",").into())
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
