@@ -22,6 +22,17 @@ pub(crate) fn value(prop: &NvList, key: &str) -> Option<Value> {
     }
 }
 
+/// Where a property of a pool or vdev is set, by the number of OpenZFS's `zprop_source_t`.
+pub(crate) fn numbered_source(prop: &NvList) -> Source {
+    match prop.get_u64("source") {
+        Some(0x2) => Source::Default,
+        Some(0x4) => Source::Temporary,
+        Some(0x8) => Source::Local,
+        Some(0x20) => Source::Received,
+        _ => Source::None,
+    }
+}
+
 /// Where a property of `dataset` is set: by the name of the dataset.
 pub(crate) fn named_source(prop: &NvList, dataset: &str) -> Source {
     match prop.get_str("source") {
@@ -46,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_named() {
+    fn sources_are_named_or_numbered() {
         let prop = |source: Nv| {
             let mut prop = NvList::new();
             prop.insert("source", source);
@@ -56,5 +67,7 @@ mod tests {
         assert_eq!([named(""), named("$recvd"), named("t/a")], [Source::Default, Source::Received, Source::Local]);
         assert_eq!(named("t"), Source::Inherited("t".to_owned()));
         assert_eq!(named_source(&NvList::new(), "t/a"), Source::None);
+        let numbered = |number: u64| numbered_source(&prop(number.into()));
+        assert_eq!([1, 2, 8].map(numbered), [Source::None, Source::Default, Source::Local]);
     }
 }

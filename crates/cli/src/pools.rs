@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use pool::Pool;
-use site::Imported;
+use site::{Imported, Query};
 
 use crate::error::{Failure, failed};
 use crate::here::here;
@@ -13,6 +13,11 @@ use crate::out::Out;
 /// Opens a remembered pool, and loads the keys that are kept.
 pub(crate) fn open(record: &Imported) -> Result<Arc<Pool>, Failure> {
     Ok(here().open(record)?)
+}
+
+/// The same for questions.
+pub(crate) fn query(record: &Imported) -> Result<Query, Failure> {
+    Ok(here().query(&open(record)?))
 }
 
 /// The pool that a dataset is in, if it is imported.
@@ -87,12 +92,12 @@ pub(crate) fn for_each_record(
     Ok((status, any))
 }
 
-/// The same with each pool opened. Returns the exit status, and whether there was any pool.
+/// The same with each pool opened, for questions. Returns the exit status, and whether there was any pool.
 pub(crate) fn for_each(
     names: &[String],
-    mut work: impl FnMut(&Arc<Pool>) -> Result<(), Failure>,
+    mut work: impl FnMut(Query) -> Result<(), Failure>,
 ) -> Result<(u8, bool), Failure> {
-    for_each_record(names, |record| open(record).and_then(|pool| work(&pool)))
+    for_each_record(names, |record| query(record).and_then(&mut work))
 }
 
 /// Why there is no pool of this name.

@@ -124,6 +124,7 @@ impl Query {
         let kind = vdev.get_str(key::TYPE).and_then(VdevType::from_name);
         let mut stats = VdevStats::of(vdev);
         match found.is_some() || kind == Some(VdevType::DraidSpare) {
+            _ if vdev.get_u64(key::OFFLINE) == Some(1) => stats.set_health(VdevState::Offline, VdevAux::None),
             true => stats.set_health(VdevState::Healthy, VdevAux::None),
             false => stats.set_health(VdevState::CantOpen, VdevAux::OpenFailed),
         }

@@ -1,156 +1,64 @@
 //! The activities of a pool when it was last written: scrub, resilver, rebuild, removal, expansion, checkpoint.
 
-use std::sync::Arc;
-
-use dmu::Zap;
+use control::stats::{Activity, Checkpoint, Expansion, REBUILD_ACTIVE, REBUILD_COMPLETE, Removal};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ondisk::scan::{ErrorScrubPhys, RebuildPhys, ScanFunc, ScanPhys, ScanState};
-use pool::Pool;
 use pool::prop::{nicebytes, nicenum};
-use vdev::VdevType;
 
-use crate::error::{Failure, failed};
-
-/// States of a removal or an expansion (OpenZFS: `dsl_scan_state_t`).
-const SCANNING: u64 = 1;
-const FINISHED: u64 = 2;
-const CANCELED: u64 = 3;
-/// States of a rebuild (OpenZFS: `vdev_rebuild_state_t`).
-pub(super) const REBUILD_ACTIVE: u64 = 1;
+/// A rebuild that was stopped (OpenZFS: `vdev_rebuild_state_t`).
 const REBUILD_CANCELED: u64 = 2;
-pub(super) const REBUILD_COMPLETE: u64 = 3;
 /// Estimates beyond this are not shown.
 const ESTIMATE_MAX_SECONDS: u64 = 30 * 24 * 3600;
-/// Bytes of an entry in the mapping of a removed vdev.
-const MAPPING_ENTRY_BYTES: u64 = 24;
 
-/// The removal of a vdev (OpenZFS: `pool_removal_stat_t`).
-#[derive(Clone, Debug)]
-pub(super) struct Removal {
-    pub(super) state: u64,
-    pub(super) vdev: u64,
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) to_copy: u64,
-    pub(super) copied: u64,
-    pub(super) mapping_memory: u64,
+/// The lines of `zpool status`, each with its end. `name` gives a top-level vdev's name.
+pub(super) fn lines(activity: &Activity, name: &dyn Fn(u64) -> String) -> String {
+    let mut text = String::new();
+    text.push_str(&scan_lines(activity, name));
+    if let Some(removal) = &activity.removal {
+        text.push_str(&removal_lines(removal, &name(removal.vdev)));
+    }
+    if let Some(checkpoint) = &activity.checkpoint {
+        text.push_str(&checkpoint_line(checkpoint));
+    }
+    if let Some(expansion) = &activity.expansion {
+        text.push_str(&expansion_lines(expansion, &name(expansion.vdev)));
+    }
+    text
 }
 
-/// The expansion of a raidz (OpenZFS: `pool_raidz_expand_stat_t`).
-#[derive(Clone, Debug)]
-pub(super) struct Expansion {
-    pub(super) state: u64,
-    pub(super) vdev: u64,
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) to_reflow: u64,
-    pub(super) reflowed: u64,
-}
-
-/// The checkpoint (OpenZFS: `pool_checkpoint_stat_t`).
-#[derive(Clone, Debug)]
-pub(super) struct Checkpoint {
-    /// Set while it is being discarded.
-    pub(super) discarding: bool,
-    pub(super) time: u64,
-    pub(super) space: u64,
-}
-
-/// All activities of a pool.
-#[derive(Clone, Debug)]
-pub(super) struct Activity {
-    pub(super) scan: Option<ScanPhys>,
-    pub(super) error_scrub: Option<ErrorScrubPhys>,
-    /// The rebuilds, each with its top-level vdev.
-    pub(super) rebuilds: Vec<(u64, RebuildPhys)>,
-    pub(super) removal: Option<Removal>,
-    pub(super) expansion: Option<Expansion>,
-    pub(super) checkpoint: Option<Checkpoint>,
-}
-
-impl Activity {
-    /// Reads the activities of a pool.
-    pub(super) fn of(pool: &Arc<Pool>) -> Result<Activity, Failure> {
-        let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
-        let mut rebuilds = Vec::new();
-        for top in pool.tree().tops() {
-            let rebuild = pool.rebuild(top.id()).map_err(trouble)?;
-            rebuilds.extend(rebuild.filter(|r| r.state != 0).map(|r| (top.id(), r)));
-        }
-        Ok(Activity {
-            scan: pool.scan().map_err(trouble)?,
-            error_scrub: pool.error_scrub().map_err(trouble)?,
-            rebuilds,
-            removal: removal(pool).map_err(trouble)?,
-            expansion: expansion(pool).map_err(trouble)?,
-            checkpoint: checkpoint(pool).map_err(trouble)?,
-        })
+fn scan_lines(activity: &Activity, name: &dyn Fn(u64) -> String) -> String {
+    let mut text = String::new();
+    let scan = activity.scan.as_ref();
+    let scrub = scan.filter(|s| s.func == ScanFunc::Scrub);
+    let later = |errors: &&ErrorScrubPhys| errors.start_time >= scan.map_or(0, |scan| scan.start_time);
+    if let Some(errors) = activity.error_scrub.as_ref().filter(later) {
+        text.push_str(&error_scrub_text(errors));
+    } else if let Some(scrub) = scrub {
+        text.push_str(&scan_text(scrub));
     }
-
-    /// Returns whether a resilver runs.
-    pub(super) fn is_resilvering(&self) -> bool {
-        self.scan.as_ref().is_some_and(|s| s.func == ScanFunc::Resilver && s.state == ScanState::Scanning)
+    let resilver = scan.filter(|s| s.func == ScanFunc::Resilver);
+    let resilver_end = resilver.map_or(0, |s| s.end_time);
+    let (active, rebuilding, rebuild_end) =
+        (activity.is_resilvering(), activity.is_rebuilding(), activity.rebuild_end());
+    if let Some(resilver) = resilver
+        && (active || (!rebuilding && resilver_end != 0 && resilver_end > rebuild_end))
+    {
+        text.push_str(&scan_text(resilver));
+    } else if rebuilding || (!active && rebuild_end != 0 && rebuild_end > resilver_end) {
+        for (top, rebuild) in &activity.rebuilds {
+            text.push_str(&rebuild_text(rebuild, &name(*top)));
+        }
     }
-
-    /// Returns whether a rebuild runs.
-    pub(super) fn is_rebuilding(&self) -> bool {
-        self.rebuilds.iter().any(|(_, r)| r.state == REBUILD_ACTIVE)
+    if let (Some(scan), Some(checkpoint)) = (scan, activity.checkpoint.as_ref().filter(|c| !c.discarding)) {
+        let done = matches!(scan.state, ScanState::Finished | ScanState::Canceled);
+        if done && scan.end_time >= checkpoint.time {
+            text.push_str("    scan warning: skipped blocks that are only referenced by the checkpoint.\n");
+        } else if scan.state == ScanState::Scanning {
+            text.push_str("    scan warning: skipping blocks that are only referenced by the checkpoint.\n");
+        }
     }
-
-    /// The time at which the last rebuild ended; 0 if there was none, or one runs.
-    pub(super) fn rebuild_end(&self) -> u64 {
-        if self.is_rebuilding() { 0 } else { self.rebuilds.iter().map(|(_, r)| r.end_time).max().unwrap_or(0) }
-    }
-
-    /// The lines of `zpool status`, each with its end. `name` gives a top-level vdev's name.
-    pub(super) fn lines(&self, name: &dyn Fn(u64) -> String) -> String {
-        let mut text = String::new();
-        text.push_str(&self.scan_lines(name));
-        if let Some(removal) = &self.removal {
-            text.push_str(&removal_lines(removal, &name(removal.vdev)));
-        }
-        if let Some(checkpoint) = &self.checkpoint {
-            text.push_str(&checkpoint_line(checkpoint));
-        }
-        if let Some(expansion) = &self.expansion {
-            text.push_str(&expansion_lines(expansion, &name(expansion.vdev)));
-        }
-        text
-    }
-
-    fn scan_lines(&self, name: &dyn Fn(u64) -> String) -> String {
-        let mut text = String::new();
-        let scan = self.scan.as_ref();
-        let scrub = scan.filter(|s| s.func == ScanFunc::Scrub);
-        let later = |errors: &&ErrorScrubPhys| errors.start_time >= scan.map_or(0, |scan| scan.start_time);
-        if let Some(errors) = self.error_scrub.as_ref().filter(later) {
-            text.push_str(&error_scrub_text(errors));
-        } else if let Some(scrub) = scrub {
-            text.push_str(&scan_text(scrub));
-        }
-        let resilver = scan.filter(|s| s.func == ScanFunc::Resilver);
-        let resilver_end = resilver.map_or(0, |s| s.end_time);
-        let (active, rebuilding, rebuild_end) = (self.is_resilvering(), self.is_rebuilding(), self.rebuild_end());
-        if let Some(resilver) = resilver
-            && (active || (!rebuilding && resilver_end != 0 && resilver_end > rebuild_end))
-        {
-            text.push_str(&scan_text(resilver));
-        } else if rebuilding || (!active && rebuild_end != 0 && rebuild_end > resilver_end) {
-            for (top, rebuild) in &self.rebuilds {
-                text.push_str(&rebuild_text(rebuild, &name(*top)));
-            }
-        }
-        if let (Some(scan), Some(checkpoint)) = (scan, self.checkpoint.as_ref().filter(|c| !c.discarding)) {
-            let done = matches!(scan.state, ScanState::Finished | ScanState::Canceled);
-            if done && scan.end_time >= checkpoint.time {
-                text.push_str("    scan warning: skipped blocks that are only referenced by the checkpoint.\n");
-            } else if scan.state == ScanState::Scanning {
-                text.push_str("    scan warning: skipping blocks that are only referenced by the checkpoint.\n");
-            }
-        }
-        text
-    }
+    text
 }
 
 /// A time as `ctime(3)` has it, without the end of line.
@@ -255,7 +163,7 @@ fn now() -> u64 {
 
 fn removal_lines(removal: &Removal, name: &str) -> String {
     let mut text = match removal.state {
-        FINISHED => {
+        ScanState::Finished => {
             let minutes = removal.end.saturating_sub(removal.start) / 60;
             format!(
                 "remove: Removal of vdev {} copied {} in {}h{}m, completed on {}\n",
@@ -266,7 +174,7 @@ fn removal_lines(removal: &Removal, name: &str) -> String {
                 ctime(removal.end)
             )
         }
-        CANCELED => format!("remove: Removal of {name} canceled on {}\n", ctime(removal.end)),
+        ScanState::Canceled => format!("remove: Removal of {name} canceled on {}\n", ctime(removal.end)),
         _ => {
             let copied = removal.copied.max(1);
             let rate = (copied / now().saturating_sub(removal.start).max(1)).max(1);
@@ -300,7 +208,7 @@ fn checkpoint_line(checkpoint: &Checkpoint) -> String {
 }
 
 fn expansion_lines(expansion: &Expansion, name: &str) -> String {
-    if expansion.state == FINISHED {
+    if expansion.state == ScanState::Finished {
         let took = duration(expansion.end.wrapping_sub(expansion.start));
         let copied = nicenum(expansion.reflowed);
         return format!("expand: expanded {name} copied {copied} in {took}, on {}\n", ctime(expansion.end));
@@ -322,59 +230,6 @@ fn expansion_lines(expansion: &Expansion, name: &str) -> String {
     )
 }
 
-/// The record `com.delphix:removing` of the MOS directory (OpenZFS: `spa_removing_phys_t`).
-fn removal(pool: &Arc<Pool>) -> Result<Option<Removal>, pool::Error> {
-    let Some(words) = pool.mos_words("com.delphix:removing")? else { return Ok(None) };
-    let [state, vdev, mut indirect, start, end, to_copy, copied, ..] = *words.as_slice() else { return Ok(None) };
-    if !matches!(state, SCANNING | FINISHED | CANCELED) {
-        return Ok(None);
-    }
-    let mut mapping_memory = 0;
-    // a chain of removed vdevs, each naming the one removed before
-    let tree = pool.tree();
-    for _ in tree.tops() {
-        let Some(top) = tree.top(indirect) else { break };
-        mapping_memory += top.mapping().map_or(0, |m| m.entries().len() as u64 * MAPPING_ENTRY_BYTES);
-        indirect = top.config().prev_indirect_vdev.unwrap_or(u64::MAX);
-    }
-    Ok(Some(Removal { state, vdev, start, end, to_copy, copied, mapping_memory }))
-}
-
-/// The expansion that runs, or the one that ended last.
-fn expansion(pool: &Arc<Pool>) -> Result<Option<Expansion>, pool::Error> {
-    let mut found: Option<Expansion> = None;
-    for top in pool.tree().tops().iter().filter(|t| t.config().kind == VdevType::Raidz) {
-        let id = top.config().top_zap.0;
-        if id == 0 {
-            continue;
-        }
-        let zap = Zap::open(pool.mos().object(id)?)?;
-        let number =
-            |what: &str| Ok::<_, dmu::Error>(zap.lookup_u64(format!("org.openzfs:raidz_expand_{what}"))?.unwrap_or(0));
-        let (state, start, end) = (number("state")?, number("start_time")?, number("end_time")?);
-        if !matches!(state, SCANNING | FINISHED) {
-            continue;
-        }
-        let newer = found.as_ref().is_none_or(|f| f.state != SCANNING && (state == SCANNING || end > f.end));
-        if newer {
-            let to_reflow = pool.vdev_space(top.id())?.map_or(0, |s| s.allocated);
-            let reflowed = number("bytes_copied")?;
-            found = Some(Expansion { state, vdev: top.id(), start, end, to_reflow, reflowed });
-        }
-    }
-    Ok(found)
-}
-
-fn checkpoint(pool: &Arc<Pool>) -> Result<Option<Checkpoint>, pool::Error> {
-    if !pool.feature_active("zpool_checkpoint") {
-        return Ok(None);
-    }
-    // the uberblock of the checkpoint, as words: magic, version, txg, sum of guids, time
-    let words = pool.mos_words("com.delphix:zpool_checkpoint")?;
-    let time = words.as_ref().and_then(|w| w.get(4).copied()).unwrap_or(0);
-    Ok(Some(Checkpoint { discarding: words.is_none(), time, space: pool.space()?.checkpoint }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -389,8 +244,15 @@ mod tests {
 
     #[test]
     fn a_finished_removal_reads_as_openzfs_says_it() {
-        let removal =
-            Removal { state: FINISHED, vdev: 1, start: 0, end: 130, to_copy: 0, copied: 323_584, mapping_memory: 72 };
+        let removal = Removal {
+            state: ScanState::Finished,
+            vdev: 1,
+            start: 0,
+            end: 130,
+            to_copy: 0,
+            copied: 323_584,
+            mapping_memory: 72,
+        };
         let text = removal_lines(&removal, "x");
         assert!(text.starts_with("remove: Removal of vdev 1 copied 316K in 0h2m, completed on "), "{text}");
         assert!(text.ends_with("\n\t72 memory used for removed device mappings\n"), "{text}");

@@ -110,7 +110,7 @@ pub(super) fn why(e: &control::Failed) -> String {
 
 /// The layout that the pool would have.
 fn show(pool: &Arc<Pool>, new: &NewVdevs, flags: NameFlags) -> Result<String, Failure> {
-    let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
+    let vdevs = Vdevs::ask(&here().query(pool))?;
     let line = |vdev: &Vdev, depth: usize| format!("\t{:depth$}{}\n", "", vdev.name(pool.name(), flags));
     fn below(vdev: &Vdev, depth: usize, line: &dyn Fn(&Vdev, usize) -> String) -> String {
         let children = vdev.children.iter().map(|child| below(child, depth + 2, line));

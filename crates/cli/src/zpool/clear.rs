@@ -1,18 +1,14 @@
 //! `zpool clear`: resets error counts, and retries devices that were given up.
 
-use std::sync::Arc;
-
 use base::Guid;
 use control::Ioc;
 use nvlist::NvList;
-use ondisk::label::key;
-use pool::Pool;
-use site::{Imported, suspended};
+use site::{Imported, Query, suspended};
 
 use super::vdevs::Vdevs;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{messages, pools, writable};
+use crate::{pools, writable};
 
 const NO_DEVICE: &str = "no such device in pool";
 
@@ -37,7 +33,7 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
     if let Some(suspended) = suspended::of(Guid(record.guid)) {
         // the process that has it open does it; while the devices cannot be read, that knows the names
-        let find = |wanted: &str| match pools::open(record) {
+        let find = |wanted: &str| match pools::query(record) {
             Ok(pool) => find(&pool, wanted, &doing),
             Err(_) => suspended.vdev(wanted).ok_or_else(|| cannot(NO_DEVICE)),
         };
@@ -45,7 +41,7 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
         let cleared = suspended::clear(Guid(record.guid), &suspended, vdev);
         return cleared.map_err(|cause| cannot(&format!("I/O error\n{cause}")));
     }
-    let vdev = device.map(|wanted| find(&pools::open(record)?, wanted, &doing)).transpose()?;
+    let vdev = device.map(|wanted| find(&pools::query(record)?, wanted, &doing)).transpose()?;
     let spa = writable::open(record, &doing)?;
     let mut input = NvList::new();
     if let Some(vdev) = vdev {
@@ -58,11 +54,10 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
 }
 
 /// The vdev that the operand names. A spare has nothing that could be cleared.
-fn find(pool: &Arc<Pool>, wanted: &str, doing: &str) -> Result<Guid, Failure> {
+fn find(pool: &Query, wanted: &str, doing: &str) -> Result<Guid, Failure> {
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
     let (vdev, _) = Vdevs::find(pool, wanted)?.ok_or_else(|| cannot(NO_DEVICE))?;
-    let spares = pool.spares().map_err(|e| cannot(&messages::why(&e)))?;
-    if spares.iter().any(|spare| spare.get_u64(key::GUID) == Some(vdev.guid.0)) {
+    if Vdevs::ask(pool)?.spares.iter().any(|spare| spare.guid == vdev.guid) {
         return Err(cannot("device is reserved as a hot spare"));
     }
     Ok(vdev.guid)

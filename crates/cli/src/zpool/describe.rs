@@ -1,59 +1,53 @@
 //! The facts about an open pool that several commands show.
 
-use std::sync::Arc;
-
+use control::Ioc;
+use control::stats::{SUSPENDED, VdevStats};
 use nvlist::NvList;
-use pool::Pool;
-use pool::prop::{PropValue, Source, Value};
+use ondisk::label::key;
+use pool::prop::format_pool;
+use site::Query;
 
-use crate::columns::number_or_text;
-use crate::here::here;
+use crate::answers::{self, cannot_get, numbered_source};
+use crate::columns::{Cell, Column, number_or_text};
+use crate::error::{Failure, failed};
 
-/// A property of an open pool.
-pub(super) fn prop(pool: &Arc<Pool>, name: &str) -> Result<Option<PropValue>, pool::Error> {
-    Ok(pool.prop(name)?.map(|value| as_imported(pool, name, value)))
+/// The properties of an open pool: all, and those of these columns.
+pub(super) fn props(query: &Query, columns: &[Column]) -> Result<NvList, Failure> {
+    let mut input = NvList::new();
+    let wanted = columns.iter().map(|column| column.name.as_str()).filter(|name| *name != "name");
+    input.insert("get_props_names", answers::names(wanted));
+    let answer = query.call(Ioc::PoolGetProps, query.name(), &input);
+    answer.map_err(|e| failed(cannot_get(&e, query.name())))
 }
 
-/// All properties of an open pool.
-pub(super) fn props(pool: &Arc<Pool>) -> Result<Vec<(String, PropValue)>, pool::Error> {
-    let each = |(name, value): (String, PropValue)| {
-        let value = as_imported(pool, &name, value);
-        (name, value)
-    };
-    Ok(pool.props()?.into_iter().map(each).collect())
-}
-
-/// Adjusts properties of the import: commands open a pool for reading however it was imported, and how it was is in
-/// its record.
-fn as_imported(pool: &Pool, name: &str, value: PropValue) -> PropValue {
-    let (writable, load_guid) =
-        here().opened_as(pool).map(|record| (!record.readonly, record.load_guid)).unwrap_or_default();
-    match name {
-        "readonly" if writable => PropValue { value: Value::Number(0), source: Source::Default, received: None },
-        "health" if site::suspended::of(pool.guid()).is_some() => PropValue::text("SUSPENDED"),
-        "load_guid" if load_guid != 0 => PropValue::computed(load_guid),
-        _ => value,
-    }
+/// A property as it is printed; `None` if the pool does not have it.
+pub(super) fn cell(props: &NvList, name: &str, parsable: bool) -> Option<Cell> {
+    let prop = props.get_nvlist(name)?;
+    let text = format_pool(name, &answers::value(prop, "value")?, parsable);
+    Some(Cell { text, source: numbered_source(prop), received: None })
 }
 
 /// The JSON fields of each pool (OpenZFS: `fill_pool_info`).
-pub(super) fn describe(pool: &Arc<Pool>, with_type: bool, as_int: bool) -> NvList {
+pub(super) fn describe(config: &NvList, with_type: bool, as_int: bool) -> NvList {
     let number = |n: u64| number_or_text(&n.to_string(), as_int);
     let mut list = NvList::new();
-    list.insert("name", pool.name());
+    list.insert("name", config.get_str(key::POOL_NAME).unwrap_or_default());
     if with_type {
         list.insert("type", "POOL");
     }
-    let state = pool.tree().status().state.name();
-    list.insert("state", if site::suspended::of(pool.guid()).is_some() { "SUSPENDED" } else { state });
-    list.insert("pool_guid", number(pool.guid().0));
-    list.insert("txg", number(pool.uberblock().txg.0));
+    let root = config.get_nvlist(key::VDEV_TREE).map(VdevStats::of).unwrap_or_default();
+    list.insert("state", if config.contains(SUSPENDED) { "SUSPENDED" } else { root.health().0.name() });
+    list.insert("pool_guid", number(config.get_u64(key::POOL_GUID).unwrap_or(0)));
+    list.insert("txg", number(config.get_u64(key::POOL_TXG).unwrap_or(0)));
     list.insert("spa_version", number(5000));
     list.insert("zpl_version", number(5));
     list
 }
 
 /// The key of a pool in JSON.
-pub(super) fn json_key(pool: &Pool, by_guid: bool) -> String {
-    if by_guid { pool.guid().to_string() } else { pool.name().to_owned() }
+pub(super) fn json_key(config: &NvList, by_guid: bool) -> String {
+    match by_guid {
+        true => config.get_u64(key::POOL_GUID).unwrap_or(0).to_string(),
+        false => config.get_str(key::POOL_NAME).unwrap_or_default().to_owned(),
+    }
 }

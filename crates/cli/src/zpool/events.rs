@@ -3,15 +3,18 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use control::Ioc;
 use nvlist::{NvList, Value};
 use pool::events::{CLASS, POOL, TIME};
-use site::events;
+use site::Machine;
 
 use super::activity::ctime;
 use crate::columns::in_line;
 use crate::command::Call;
-use crate::error::{Outcome, usage};
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::pools::stdout;
+use crate::writable;
 
 /// How often `-f` looks for new events.
 const EVERY: Duration = Duration::from_millis(500);
@@ -28,25 +31,26 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let mut out = stdout();
+    let machine = Machine::new(here().clone(), writable::caller());
     if call.args.has('c') {
         if only.is_some() || verbose || scripted || follow {
             return Err(usage("invalid options combined with -c"));
         }
-        writeln!(out, "cleared {} events", events::clear()?)?;
+        let cleared = ask(&machine, Ioc::EventsClear)?.and_then(|answer| answer.get_u64("cleared"));
+        writeln!(out, "cleared {} events", cleared.unwrap_or(0))?;
         out.flush()?;
         return Ok(0);
     }
     if !scripted {
         writeln!(out, "{:<30} CLASS", "TIME")?;
     }
-    let mut seen = 0;
     loop {
-        let news = events::since(seen)?;
-        seen = news.last;
-        if news.dropped > 0 {
-            writeln!(out, "dropped {} events", news.dropped)?;
-        }
-        for event in news.events.iter().filter(|event| only.is_none_or(|only| is_of(event, only))) {
+        while let Some(answer) = ask(&machine, Ioc::EventsNext)? {
+            if let Some(dropped @ 1..) = answer.get_u64("dropped") {
+                writeln!(out, "dropped {dropped} events")?;
+            }
+            let event = answer.get_nvlist("event").filter(|event| only.is_none_or(|only| is_of(event, only)));
+            let Some(event) = event else { continue };
             print_line(&mut out, event, scripted)?;
             if verbose {
                 print_list(&mut out, event, INDENT)?;
@@ -58,6 +62,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             return Ok(0);
         }
         std::thread::sleep(EVERY);
+    }
+}
+
+/// The answer to a request; `None` if there is no event.
+fn ask(machine: &Machine, ioc: Ioc) -> Result<Option<NvList>, Failure> {
+    match machine.call(ioc, "", &NvList::new()) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(e) if matches!(*e.error, control::Error::NoEvent) => Ok(None),
+        Err(e) => Err(failed(e.to_string())),
     }
 }
 

@@ -1,17 +1,15 @@
 //! `zpool get`.
 
 use std::io::Write;
-use std::sync::Arc;
 
 use nvlist::NvList;
-use pool::Pool;
-use pool::prop::{POOL, format_pool};
-use site::Imported;
+use pool::prop::POOL;
+use site::{Imported, Query};
 
 use super::describe::{self, describe, json_key};
-use super::list::cell;
 use super::unavailable::{Seen, each};
 use super::vdev_props::{self, Wanted};
+use super::vdevs::brief_stats;
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
@@ -55,7 +53,10 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             }
             if !list.is_empty() {
                 let (key, mut item) = match &seen {
-                    Seen::Open(pool) => (json_key(pool, by_guid), describe(pool, true, as_int)),
+                    Seen::Open(query) => {
+                        let config = brief_stats(query)?;
+                        (json_key(&config, by_guid), describe(&config, true, as_int))
+                    }
                     Seen::Unavailable(pool) => (pool.key(by_guid), pool.describe(as_int)),
                 };
                 item.insert("properties", list);
@@ -78,7 +79,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     let status = each(&names, |seen| {
         let name = match &seen {
-            Seen::Open(pool) => pool.name(),
+            Seen::Open(query) => query.name(),
             Seen::Unavailable(pool) => &pool.name,
         };
         getter.expect_name(name);
@@ -119,7 +120,7 @@ fn all_native() -> Vec<Column> {
 /// The properties of a pool that are to be shown; all of them for `None`. Few are known of a pool that does not open.
 fn cells(seen: &Seen, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
     match seen {
-        Seen::Open(pool) => cells_of(pool, columns, parsable),
+        Seen::Open(query) => cells_of(query, columns, parsable),
         Seen::Unavailable(pool) => {
             let columns = columns.map_or_else(all_native, <[Column]>::to_vec);
             Ok(columns.into_iter().map(|column| (column.clone(), pool.cell(&column))).collect())
@@ -127,23 +128,23 @@ fn cells(seen: &Seen, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<
     }
 }
 
-fn cells_of(pool: &Arc<Pool>, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
-    if let Some(columns) = columns {
-        let mut cells = Vec::new();
-        for column in columns {
-            cells.extend(cell(pool, column, parsable)?.map(|cell| (column.clone(), cell)));
+fn cells_of(query: &Query, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+    let props = describe::props(query, columns.unwrap_or(&[]))?;
+    let cell = |column: Column| {
+        match &*column.name {
+            "name" => Some(Cell { text: query.name().to_owned(), ..Cell::none() }),
+            name => describe::cell(&props, name, parsable),
         }
-        return Ok(cells);
-    }
-    let props =
-        describe::props(pool).map_err(|e| failed(format!("cannot get properties of '{}': {e}", pool.name())))?;
-    let of = |(name, value): (String, pool::prop::PropValue)| {
-        let text = format_pool(&name, &value.value, parsable);
-        let column = match pool::prop::find_pool(&name) {
-            Some(def) => Column::native(def),
-            None => Column::other(&name),
-        };
-        (column, Cell { text, source: value.source, received: None })
+        .map(|cell| (column, cell))
     };
-    Ok(props.into_iter().map(of).collect())
+    let all = || props.iter().map(|(name, _)| name);
+    Ok(match columns {
+        Some(columns) => columns.iter().cloned().filter_map(cell).collect(),
+        None => all().map(column_of).filter_map(cell).collect(),
+    })
+}
+
+/// The column of a property that a pool has.
+fn column_of(name: &str) -> Column {
+    pool::prop::find_pool(name).map_or_else(|| Column::other(name), Column::native)
 }

@@ -1,9 +1,8 @@
 //! `zpool history`.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use control::{Ioc, ReadOnlyControl};
+use control::Ioc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use nvlist::NvList;
@@ -32,7 +31,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let (status, _) = pools::for_each(&names, |pool| {
         any = true;
         writeln!(out, "History for '{}':", pool.name())?;
-        let history = ReadOnlyControl::new(Arc::clone(pool)).call(Ioc::PoolGetHistory, pool.name(), &NvList::new());
+        let history = pool.call(Ioc::PoolGetHistory, pool.name(), &NvList::new());
         let history = history.map_err(|e| failed(format!("cannot get history for '{}': {e}", pool.name())))?;
         for record in history.get_nvlist_array("history record").unwrap_or_default() {
             print_record(&mut out, record, style)?;

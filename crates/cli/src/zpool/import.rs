@@ -11,7 +11,7 @@ use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::{KeyStatus, ListOptions, Pool};
 use site::import::{How, Import, is_foreign};
-use site::{Imported, devices, records};
+use site::{Imported, Query, devices, records};
 use vdev::import::{Candidate, PoolState};
 use vdev::{VdevState, VdevTree};
 
@@ -419,7 +419,7 @@ fn rewound(candidate: &Candidate, seen: &Pool, begin: &str) -> String {
 fn missing_logs(candidate: &Candidate) -> Option<String> {
     let options = pool::OpenOptions { missing_log_ok: true, ..pool::OpenOptions::default() };
     let pool = Pool::open(candidate, &options).ok()?;
-    let vdevs = Vdevs::of_pool(&pool, &devices::paths(candidate)).ok()?;
+    let vdevs = Vdevs::ask(&Query::of_found(pool.clone(), devices::paths(candidate))).ok()?;
     let mut text = String::new();
     for log in vdevs.root.of_class(Class::Logs).filter(|log| log.state <= VdevState::CantOpen) {
         let line = |vdev: &Vdev, indent: &str, mark: &str| {

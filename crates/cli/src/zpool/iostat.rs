@@ -5,19 +5,19 @@
 //! now, as of a second ago.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base::Guid;
-use pool::Pool;
-use site::iostats::{self, Record};
-use vdev::{IoFigures, QueueDepths};
+use control::stats::{VdevStat, VdevStats};
+use ondisk::label::key;
+use site::{Query, iostats};
+use vdev::IoFigures;
 
 use super::iostat_table::{Histogram, Kind, Layout, space};
 use super::repeat::{Repeat, timestamp};
 use super::scripts::{self, Scripts};
 use super::vdev_props::unresolved;
-use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::Parsed;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -85,9 +85,9 @@ struct Wanted {
 
 /// A pool as it is now.
 struct Seen {
-    pool: Arc<Pool>,
+    query: Query,
     vdevs: Vdevs,
-    record: Record,
+    /// The time since counting began.
     at: Duration,
 }
 
@@ -176,8 +176,8 @@ fn take_repeat(operands: &mut Vec<String>, by_guid: bool) -> Result<Repeat, Fail
     Ok(repeat)
 }
 
-fn everything() -> Result<Vec<Arc<Pool>>, Failure> {
-    Ok(pools::open_all()?.0)
+fn everything() -> Result<Vec<Query>, Failure> {
+    Ok(pools::open_all()?.0.iter().map(|pool| here().query(pool)).collect())
 }
 
 impl Wanted {
@@ -188,7 +188,7 @@ impl Wanted {
         if !pools.contains(&false) {
             return Ok(Wanted { pools: operands, vdevs: Vec::new() });
         }
-        let in_pools = |pools: &[Arc<Pool>], names: &[String]| -> Result<Option<Vec<Guid>>, Failure> {
+        let in_pools = |pools: &[Query], names: &[String]| -> Result<Option<Vec<Guid>>, Failure> {
             let find = |name: &String| {
                 let found = pools.iter().find_map(|pool| Vdevs::find(pool, name).transpose()).transpose()?;
                 Ok(found.map(|(vdev, _)| vdev.guid))
@@ -201,7 +201,7 @@ impl Wanted {
         let (Some(true), Some((first, rest))) = (pools.first(), operands.split_first()) else {
             return Err(failed("Unable to parse pools/vdevs list.\n"));
         };
-        let pool = pools::open(&pools::find(first)?)?;
+        let pool = pools::query(&pools::find(first)?)?;
         match in_pools(std::slice::from_ref(&pool), rest)? {
             Some(vdevs) => Ok(Wanted { pools: vec![first.clone()], vdevs }),
             None => Err(unresolved(&pool, "either a list of pools, or list of vdevs", rest)),
@@ -212,10 +212,11 @@ impl Wanted {
 /// The pools as they are now; 1 if one of them could not be looked at.
 fn look(names: &[String]) -> Result<(Vec<Seen>, u8), Failure> {
     let mut all = Vec::new();
-    let (status, _) = pools::for_each(names, |pool| {
-        let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
-        let record = iostats::record(pool.guid());
-        all.push(Seen { pool: pool.clone(), vdevs, record, at: iostats::now() });
+    let (status, _) = pools::for_each(names, |query| {
+        let config = brief_stats(&query)?;
+        let root = config.get_nvlist(key::VDEV_TREE).map(VdevStats::of).unwrap_or_default();
+        let at = Duration::from_nanos(root.get(VdevStat::Timestamp));
+        all.push(Seen { query, vdevs: Vdevs::of(&config)?, at });
         Ok(())
     })?;
     Ok((all, status))
@@ -238,22 +239,10 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Returns the work of the devices below a vdev.
+    /// Returns the work of the devices below a vdev since the lines before.
     fn io(&self, vdev: &Vdev) -> IoFigures {
-        let sum = |seen: &Seen| {
-            let mut sum = IoFigures::default();
-            vdev.leaves().iter().filter_map(|leaf| seen.record.devices.get(&leaf.guid)).for_each(|io| sum.add(io));
-            sum
-        };
-        let now = sum(self.now);
-        self.before.map_or_else(|| now.clone(), |before| now.since(&sum(before)))
-    }
-
-    /// Returns the I/Os that wait for the devices below a vdev.
-    fn queue(&self, vdev: &Vdev) -> QueueDepths {
-        let mut sum = QueueDepths::default();
-        vdev.leaves().iter().for_each(|leaf| sum.add(&self.now.record.queue(leaf.guid, self.now.at)));
-        sum
+        let before = self.before.and_then(|before| before.vdevs.by_guid(vdev.guid));
+        before.map_or_else(|| vdev.io.clone(), |before| vdev.io.since(&before.io))
     }
 }
 
@@ -261,15 +250,15 @@ impl<'a> Table<'a> {
     fn new(options: &'a Options, wanted: &'a Wanted, seen: &[Seen]) -> Table<'a> {
         let verbose = options.verbose || !wanted.vdevs.is_empty();
         let width = |one: &Seen| match verbose {
-            true => one.vdevs.width(one.pool.name(), options.names).max(one.pool.name().len()),
-            false => one.pool.name().len(),
+            true => one.vdevs.width(one.query.name(), options.names).max(one.query.name().len()),
+            false => one.query.name().len(),
         };
         let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(999, |size| usize::from(size.ws_col));
         let widest = seen.iter().map(width).max().unwrap_or(0);
         let name_width = widest.min(columns.saturating_sub(FIGURES_WIDTH)).max(NAME_WIDTH);
         let scripts = options.scripts.as_ref().map(|names| {
             let chosen = |vdev: &Vdev| wanted.vdevs.is_empty() || wanted.vdevs.contains(&vdev.guid);
-            let pools: Vec<_> = seen.iter().map(|one| (one.pool.clone(), one.vdevs.clone())).collect();
+            let pools: Vec<_> = seen.iter().map(|one| (one.query.name().to_owned(), one.vdevs.clone())).collect();
             Scripts::run(names, &pools, &chosen)
         });
         Table {
@@ -298,8 +287,8 @@ impl<'a> Table<'a> {
         }
         let (tabular, chosen) = (!self.options.histogram() && !self.options.scripted, !self.wanted.vdevs.is_empty());
         for now in seen.iter().filter(|_| !skip) {
-            let before = before.iter().find(|one| one.pool.guid() == now.pool.guid());
-            let from = before.map_or(now.record.since, |before| before.at);
+            let before = before.iter().find(|one| one.query.guid() == now.query.guid());
+            let from = before.map_or(Duration::ZERO, |before| before.at);
             let seconds = now.at.saturating_sub(from).as_secs_f64();
             // what was counted over a whole life is told as it is
             let whole = seconds <= 0.0 || (before.is_none() && self.options.histogram());
@@ -362,7 +351,7 @@ impl<'a> Table<'a> {
         if chosen && !self.wanted.vdevs.contains(&vdev.guid) {
             return Ok(());
         }
-        let pool = pair.now.pool.name();
+        let pool = pair.now.query.name();
         let (name, io) = (vdev.name(pool, self.options.names), pair.io(vdev));
         if self.options.histogram() {
             let sizes = self.options.kinds.contains(&Kind::Sizes);
@@ -374,7 +363,7 @@ impl<'a> Table<'a> {
         for kind in &self.options.kinds {
             match kind {
                 Kind::Default => text.push_str(&self.layout.default_cells(space, &io, pair.scale)),
-                Kind::Queues => text.push_str(&self.layout.queue_cells(&pair.queue(vdev))),
+                Kind::Queues => text.push_str(&self.layout.queue_cells(&vdev.queue)),
                 _ => text.push_str(&self.layout.latency_cells(&io)),
             }
         }

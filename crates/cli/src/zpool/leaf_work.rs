@@ -1,15 +1,10 @@
-//! The state of initialize and trim on devices, for `zpool status -i` and `-t`. OpenZFS does the work, and records it
-//! in the ZAP of the leaf.
+//! The state of initialize and trim on devices, for `zpool status -i` and `-t`. OpenZFS does the work.
 //!
-//! OpenZFS: `vdev_initialize_load`, `vdev_trim_load`, `print_status_initialize`, `print_status_trim`.
+//! OpenZFS: `print_status_initialize`, `print_status_trim`.
 
-use std::sync::Arc;
-
-use dmu::Zap;
-use pool::Pool;
+use control::stats::{VdevStat, VdevStats};
 
 use super::activity::ctime;
-use super::vdevs::Vdev;
 
 /// Work on all free space of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,38 +31,6 @@ pub(super) struct Progress {
 }
 
 impl Work {
-    /// The keys in the ZAP: state, time, and the offset at which the work continues.
-    const fn keys(self) -> [&'static str; 3] {
-        match self {
-            Work::Initialize => [
-                "com.delphix:vdev_initialize_state",
-                "com.delphix:vdev_initialize_action_time",
-                "com.delphix:next_offset_to_initialize",
-            ],
-            Work::Trim => [
-                "org.zfsonlinux:vdev_trim_state",
-                "org.zfsonlinux:vdev_trim_action_time",
-                "org.zfsonlinux:next_offset_to_trim",
-            ],
-        }
-    }
-
-    /// The progress on a leaf.
-    pub(super) fn on(self, pool: &Arc<Pool>, vdev: &Vdev) -> Result<Progress, pool::Error> {
-        let config = pool.tree().config().walk().find(|config| config.guid == vdev.guid);
-        let Some(zap) = config.map(|config| config.leaf_zap).filter(|zap| zap.0 != 0) else {
-            return Ok(Progress::default());
-        };
-        let zap = Zap::open(pool.mos().object(zap.0)?)?;
-        let [state, time, done] = self.keys().map(|key| zap.lookup_u64(key));
-        Ok(Progress {
-            state: state?.unwrap_or(0),
-            time: time?.unwrap_or(0),
-            done: done?.unwrap_or(0),
-            size: vdev.device_size.unwrap_or(0),
-        })
-    }
-
     /// The remark after the line of a leaf.
     pub(super) fn remark(self, progress: &Progress) -> String {
         let done = match self {
@@ -89,6 +52,21 @@ impl Work {
 }
 
 impl Progress {
+    /// Reads it from the figures of a vdev.
+    pub(super) fn of(stats: &VdevStats, work: Work) -> Progress {
+        let words = match work {
+            Work::Initialize => [
+                VdevStat::InitializeState,
+                VdevStat::InitializeTime,
+                VdevStat::InitializeDone,
+                VdevStat::InitializeTotal,
+            ],
+            Work::Trim => [VdevStat::TrimState, VdevStat::TrimTime, VdevStat::TrimDone, VdevStat::TrimTotal],
+        };
+        let [state, time, done, size] = words.map(|word| stats.get(word));
+        Progress { state, time, done, size }
+    }
+
     /// Its state in JSON; `None` if it was never started.
     pub(super) fn state_name(&self) -> Option<&'static str> {
         let state = usize::try_from(self.state).ok().filter(|state| *state != 0)?;

@@ -1,21 +1,20 @@
 //! `zpool list`.
 
 use std::io::Write;
-use std::sync::Arc;
 
 use nvlist::NvList;
-use pool::Pool;
-use pool::prop::{POOL, format_pool, nicenum};
+use pool::prop::{POOL, nicenum};
+use site::Query;
 
 use super::describe::{self, describe, json_key};
 use super::repeat::{Repeat, timestamp};
 use super::status_json::print_pools;
 use super::unavailable::{Seen, each};
-use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, usage};
 use crate::here::here;
 use crate::pools::stdout;
 
@@ -69,20 +68,14 @@ fn all_columns() -> Vec<Column> {
     name.chain(POOL.iter().filter(|def| def.visible).map(Column::native)).collect()
 }
 
-/// The value of a property as it is printed.
-pub(super) fn cell(pool: &Arc<Pool>, column: &Column, parsable: bool) -> Result<Option<Cell>, Failure> {
-    if column.name == "name" {
-        return Ok(Some(Cell { text: pool.name().to_owned(), ..Cell::none() }));
-    }
-    let value = describe::prop(pool, &column.name);
-    let value =
-        value.map_err(|e| failed(format!("cannot get property '{}' of '{}': {e}", column.name, pool.name())))?;
-    let text = |v: &pool::prop::Value| format_pool(&column.name, v, parsable);
-    Ok(value.map(|p| Cell { text: text(&p.value), source: p.source.clone(), received: None }))
-}
-
-fn row(pool: &Arc<Pool>, columns: &[Column], parsable: bool) -> Result<Vec<Cell>, Failure> {
-    columns.iter().map(|column| Ok(cell(pool, column, parsable)?.unwrap_or_else(Cell::none))).collect()
+/// The cells of a pool, one for each column.
+fn row(query: &Query, columns: &[Column], parsable: bool) -> Result<Vec<Cell>, Failure> {
+    let props = describe::props(query, columns)?;
+    let cell = |column: &Column| match &*column.name {
+        "name" => Cell { text: query.name().to_owned(), ..Cell::none() },
+        name => describe::cell(&props, name, parsable).unwrap_or_else(Cell::none),
+    };
+    Ok(columns.iter().map(cell).collect())
 }
 
 fn print(call: &Call<'_>, names: &[String], columns: &[Column], options: &Options, first: bool) -> Outcome {
@@ -91,10 +84,9 @@ fn print(call: &Call<'_>, names: &[String], columns: &[Column], options: &Option
     let mut width = 9;
     let status = each(names, |pool| {
         let (name, vdevs) = match pool {
-            Seen::Open(pool) => {
-                lister.add(row(&pool, columns, options.style.parsable)?);
-                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &here().devices(&pool))).transpose()?;
-                (pool.name().to_owned(), vdevs)
+            Seen::Open(query) => {
+                lister.add(row(&query, columns, options.style.parsable)?);
+                (query.name().to_owned(), options.verbose.then(|| Vdevs::ask(&query)).transpose()?)
             }
             Seen::Unavailable(pool) => {
                 lister.add(columns.iter().map(|column| pool.cell(column)).collect());
@@ -216,11 +208,12 @@ fn print_json(call: &Call<'_>, names: &[String], columns: &[Column], options: &O
     let mut all = NvList::new();
     let status = each(names, |pool| {
         let (key, mut item, cells, name, vdevs) = match pool {
-            Seen::Open(pool) => {
-                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &here().devices(&pool))).transpose()?;
-                let cells = row(&pool, columns, options.style.parsable)?;
-                let item = describe(&pool, true, options.as_int);
-                (json_key(&pool, options.by_guid), item, cells, pool.name().to_owned(), vdevs)
+            Seen::Open(query) => {
+                let config = brief_stats(&query)?;
+                let vdevs = options.verbose.then(|| Vdevs::of(&config)).transpose()?;
+                let cells = row(&query, columns, options.style.parsable)?;
+                let item = describe(&config, true, options.as_int);
+                (json_key(&config, options.by_guid), item, cells, query.name().to_owned(), vdevs)
             }
             Seen::Unavailable(pool) => {
                 let cells = columns.iter().map(|column| pool.cell(column)).collect();

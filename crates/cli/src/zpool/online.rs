@@ -105,14 +105,14 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
     let (record, first, devices) = operands(call)?;
     let name = &record.name;
     let doing = format!("{} {first}", change.doing);
-    let pool = pools::open(&record)?;
+    let query = pools::query(&record)?;
     // what others missed comes first: they may be needed for the one that goes
     let spa = writable::open(&record, &doing)?;
     let control = Control::new(spa, writable::caller());
     let mut status = 0;
     for device in &devices {
         let is_online = change.state == VdevState::Healthy;
-        let Some((vdev, aside)) = Vdevs::find(&pool, device)? else {
+        let Some((vdev, aside)) = Vdevs::find(&query, device)? else {
             status = 1;
             match is_online {
                 true => eprintln!("couldn't find device \"{device}\" in pool \"{name}\""),

@@ -1,16 +1,18 @@
 //! The status of a pool, in OpenZFS's words (`zpool_get_status`, `print_status_reason`, `show_import`).
 
-use std::sync::Arc;
-
+use control::stats::{Activity, FEATURE_STATS, REBUILD_COMPLETE};
+use nvlist::NvList;
+use ondisk::label::key;
 use ondisk::scan::{ScanFunc, ScanState};
+use pool::Erratum;
 use pool::feature::{FEATURES, Feature};
-use pool::{Erratum, Pool};
-use site::suspended::Suspended;
 use vdev::{VdevAux, VdevState, VdevType};
 
-use super::activity::{Activity, REBUILD_COMPLETE};
 use super::vdevs::Vdevs;
 use crate::props::compat::Compat;
+
+/// The property `failmode` of pools whose users get errors.
+const FAILMODE_CONTINUE: u64 = 1;
 
 /// The single reason that is reported for a pool: the gravest (OpenZFS: `zpool_status_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,9 +69,9 @@ impl Reason {
         })
     }
 
-    /// The reason of a pool that is suspended.
-    pub(super) fn of_suspended(pool: &Suspended) -> Reason {
-        if pool.waits { Reason::IoFailureWait } else { Reason::IoFailureContinue }
+    /// The reason of a pool that is suspended, by the number of its property `failmode`.
+    pub(super) fn of_suspended(failmode: u64) -> Reason {
+        if failmode == FAILMODE_CONTINUE { Reason::IoFailureContinue } else { Reason::IoFailureWait }
     }
 
     /// The word for the state of a pool that is in `state`.
@@ -265,12 +267,12 @@ impl Reason {
 /// A feature of the version after OpenZFS 2.4: users are never advised to enable it.
 const NEWER_FEATURE: &str = "draid_failure_domains";
 
-/// The reason for an open pool. `importing`: it is only a candidate, last used by host `hostid` unless exported.
+/// The reason for an open pool with this configuration. `importing`: it is only a candidate, last used by host `hostid` unless exported.
 pub(super) fn of_pool(
-    pool: &Arc<Pool>,
+    config: &NvList,
     vdevs: &Vdevs,
     activity: &Activity,
-    errors: usize,
+    errors: u64,
     importing: Option<bool>,
 ) -> Reason {
     if activity.is_resilvering() {
@@ -289,18 +291,19 @@ pub(super) fn of_pool(
     if by_vdevs != Reason::Ok {
         return by_vdevs;
     }
-    if let Ok(Some(erratum)) = pool.erratum() {
+    if let Some(erratum) = config.get_u64(key::ERRATA).and_then(Erratum::from_number) {
         return Reason::Errata(erratum);
     }
-    let compatibility = pool.config().get_str("compatibility").filter(|_| importing.is_none()).unwrap_or("off");
-    if pool.version() < 5000 {
+    let compatibility = config.get_str(key::COMPATIBILITY).filter(|_| importing.is_none()).unwrap_or("off");
+    if config.get_u64(key::VERSION).unwrap_or(0) < 5000 {
         return if compatibility == "legacy" { Reason::Ok } else { Reason::VersionOlder };
     }
     // feature sets that do not exist ask for nothing
     let wanted = Compat::load(compatibility).ok();
     let wanted = |feature: &Feature| wanted.as_ref().is_some_and(|wanted| wanted.allows(feature));
     let mut upgradable = FEATURES.iter().filter(|f| !f.not_by_upgrade() && f.name != NEWER_FEATURE);
-    if upgradable.any(|f| wanted(f) && !pool.feature_enabled(f.name)) {
+    let enabled = config.get_nvlist(FEATURE_STATS);
+    if upgradable.any(|f| wanted(f) && !enabled.is_some_and(|enabled| enabled.contains(f.guid))) {
         return Reason::FeatureDisabled;
     }
     Reason::Ok
@@ -317,7 +320,7 @@ fn needs_scrub(activity: &Activity) -> bool {
 }
 
 /// The reason that the vdevs give.
-pub(super) fn of_vdevs(vdevs: &Vdevs, imported: bool, errors: usize) -> Reason {
+pub(super) fn of_vdevs(vdevs: &Vdevs, imported: bool, errors: u64) -> Reason {
     let root = &vdevs.root;
     let relevant = |v: &&super::vdevs::Vdev| !matches!(v.kind, VdevType::Root | VdevType::Hole | VdevType::Indirect);
     let leaves: Vec<_> = root.leaves().into_iter().chain(&vdevs.l2cache).filter(relevant).collect();

@@ -39,10 +39,10 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 /// Prints the memory that the mapping of a removed vdev would take.
 fn tell_memory(record: &Imported, devices: &[String], parsable: bool) -> Outcome {
-    let pool = pools::open(record)?;
+    let query = pools::query(record)?;
     for device in devices {
         let cannot = |why: &str| failed(format!("cannot determine indirect size of {device}: {why}"));
-        let (vdev, aside) = Vdevs::find(&pool, device)?.ok_or_else(|| cannot("no such device in pool"))?;
+        let (vdev, aside) = Vdevs::find(&query, device)?.ok_or_else(|| cannot("no such device in pool"))?;
         if !aside && vdev.class != Class::Logs {
             return Err(cannot("indirect size not available"));
         }
@@ -57,11 +57,11 @@ fn tell_memory(record: &Imported, devices: &[String], parsable: bool) -> Outcome
 fn remove(mut record: Imported, devices: &[String]) -> Outcome {
     let first = devices.first().map_or("", String::as_str);
     let pool = pools::open(&record)?;
-    let paths = here().devices(&pool);
+    let (query, paths) = (here().query(&pool), here().devices(&pool));
     let control = Control::new(writable::open(&record, &format!("cannot remove {first}"))?, writable::caller());
     let mut status = 0;
     for device in devices {
-        let removed = Vdevs::find(&pool, device)?.ok_or_else(|| "no such device in pool".to_owned());
+        let removed = Vdevs::find(&query, device)?.ok_or_else(|| "no such device in pool".to_owned());
         let removed = removed.and_then(|(vdev, _)| {
             let mut input = NvList::new();
             input.insert("guid", vdev.guid.0);

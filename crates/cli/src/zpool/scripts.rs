@@ -10,11 +10,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use base::tasks;
 use nvlist::NvList;
-use pool::Pool;
 
 use super::vdevs::{Vdev, Vdevs};
 use crate::args::Parsed;
@@ -87,13 +85,13 @@ pub(crate) fn list(verb: &str) -> Outcome {
 
 impl Scripts {
     /// Runs scripts on the devices of pools, only on those that are `chosen`.
-    pub(super) fn run(names: &str, pools: &[(Arc<Pool>, Vdevs)], chosen: &dyn Fn(&Vdev) -> bool) -> Scripts {
+    pub(super) fn run(names: &str, pools: &[(String, Vdevs)], chosen: &dyn Fn(&Vdev) -> bool) -> Scripts {
         let found: Vec<PathBuf> = names.split(',').filter(|name| !name.is_empty()).filter_map(find).collect();
         let mut devices: Vec<(String, String)> = Vec::new();
         for (pool, vdevs) in pools {
             let leaves = vdevs.root.leaves().into_iter().chain(&vdevs.l2cache).chain(&vdevs.spares);
             for path in leaves.filter(|vdev| chosen(vdev)).filter_map(|vdev| vdev.path.clone()) {
-                let device = (pool.name().to_owned(), path);
+                let device = (pool.clone(), path);
                 if !devices.contains(&device) {
                     devices.push(device);
                 }

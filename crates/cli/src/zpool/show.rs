@@ -1,15 +1,17 @@
 //! The output of `zpool import` for pools that could be imported (OpenZFS: `show_import`).
 
-use std::collections::HashMap;
-
-use base::Guid;
-use pool::Pool;
-use site::devices;
+use control::stats::{Activity, VdevStats};
+use nvlist::{NvList, Value};
+use ondisk::label::key;
+use pool::OpenOptions;
 use site::import::is_foreign;
+use site::tryimport::{
+    AUX, AUX_BAD_GUID_SUM, AUX_NO_REPLICAS, AUX_UNSUP_FEAT, AUX_VERSION_NEWER, LOAD_INFO, OLDER_STATE, UNSUP_FEAT,
+    try_import,
+};
 use vdev::import::{Candidate, PoolState};
-use vdev::{VdevAux, VdevState, VdevTree};
+use vdev::{VdevAux, VdevState};
 
-use super::activity::Activity;
 use super::reason::{self, Reason};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::columns::in_line;
@@ -26,70 +28,51 @@ pub(super) struct View {
     comment: Option<String>,
 }
 
-fn look(candidate: &Candidate) -> View {
-    let devices = devices::paths(candidate);
-    let foreign = candidate.state == PoolState::Active && candidate.hostid.unwrap_or(0) != 0 && is_foreign(candidate);
-    match Pool::open(candidate, &pool::OpenOptions::default()) {
-        Ok(pool) => {
-            let vdevs = Vdevs::of_pool(&pool, &devices).ok();
-            let status = pool.tree().status();
-            let reason = match (&vdevs, Activity::of(&pool)) {
-                (Some(vdevs), Ok(activity)) => reason::of_pool(&pool, vdevs, &activity, 0, Some(foreign)),
-                _ => Reason::CorruptPool,
-            };
-            View {
-                state: status.state,
-                aux: status.aux.message(),
-                faulted: false,
-                reason,
-                vdevs,
-                features: Vec::new(),
-                comment: pool.config().get_str("comment").map(str::to_owned),
+impl View {
+    /// Reads them from a configuration ([`try_import`]). `foreign` says whether another host uses the pool.
+    pub(super) fn of(config: &NvList, foreign: bool) -> View {
+        let info = config.get_nvlist(LOAD_INFO);
+        let root = config.get_nvlist(key::VDEV_TREE);
+        let vdevs = root.and_then(|_| Vdevs::of(config).ok());
+        let mut view = View {
+            state: VdevState::CantOpen,
+            aux: "corrupted data",
+            faulted: true,
+            reason: Reason::CorruptPool,
+            vdevs,
+            features: Vec::new(),
+            comment: config.get_str(key::COMMENT).map(str::to_owned),
+        };
+        let Some(aux) = info.and_then(|info| info.get_u64(AUX)) else {
+            let (state, aux) = root.map(VdevStats::of).unwrap_or_default().health();
+            if let Some(vdevs) = &view.vdevs {
+                view.reason = reason::of_pool(config, vdevs, &Activity::of(config), 0, Some(foreign));
             }
+            return View { state, aux: aux.message(), faulted: false, ..view };
+        };
+        let is_older = info.is_some_and(|info| info.contains(OLDER_STATE));
+        let (reason, aux) = match aux {
+            AUX_VERSION_NEWER => (Reason::VersionNewer, "newer version"),
+            AUX_UNSUP_FEAT => (Reason::UnsupportedFeature, "unsupported feature(s)"),
+            AUX_BAD_GUID_SUM if is_older => (Reason::OlderState, "missing device"),
+            AUX_BAD_GUID_SUM => (Reason::BadGuidSum, "missing device"),
+            AUX_NO_REPLICAS => {
+                let reason = view.vdevs.as_ref().map_or(Reason::CorruptPool, |vdevs| reason::of_vdevs(vdevs, false, 0));
+                let none = reason == Reason::MissingDevReplicated;
+                (if none { Reason::MissingDev } else { reason }, VdevAux::NoReplicas.message())
+            }
+            _ => return view,
+        };
+        if let Some(Value::StringArray(features)) = info.and_then(|info| info.get(UNSUP_FEAT)) {
+            view.features = features.iter().map(|feature| feature.to_string_lossy().into_owned()).collect();
         }
-        Err(e) => look_at_labels(candidate, &devices, &e),
+        View { reason, aux, faulted: false, ..view }
     }
 }
 
-/// A pool that does not open: the facts from its labels and devices.
-pub(super) fn look_at_labels(candidate: &Candidate, devices: &HashMap<Guid, String>, why: &pool::Error) -> View {
-    let find = |guid| candidate.device(guid).map(|d| d.device.clone());
-    let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find));
-    let vdevs = tree.ok().map(|tree| Vdevs::of_tree(&tree, devices));
-    let broken_devices = vdevs.as_ref().map(|v| reason::of_vdevs(v, false, 0)).filter(|r| *r != Reason::Ok);
-    let mut view = View {
-        state: VdevState::CantOpen,
-        aux: "corrupted data",
-        faulted: true,
-        reason: Reason::CorruptPool,
-        vdevs,
-        features: Vec::new(),
-        comment: candidate.config.get_str("comment").map(str::to_owned),
-    };
-    match why {
-        pool::Error::Version(_) => {
-            (view.reason, view.aux, view.faulted) = (Reason::VersionNewer, "newer version", false)
-        }
-        pool::Error::Features(features) => {
-            view.features.clone_from(features);
-            (view.reason, view.aux, view.faulted) = (Reason::UnsupportedFeature, "unsupported feature(s)", false);
-        }
-        pool::Error::MissingVdevs(_) => {
-            (view.reason, view.aux, view.faulted) = (Reason::BadGuidSum, "missing device", false);
-        }
-        pool::Error::Behind { .. } => {
-            (view.reason, view.aux, view.faulted) = (Reason::OlderState, "missing device", false);
-        }
-        _ => {
-            if let Some(reason) = broken_devices {
-                let none = matches!(reason, Reason::MissingDevReplicated);
-                view.reason = if none { Reason::MissingDev } else { reason };
-                view.aux = VdevAux::NoReplicas.message();
-                view.faulted = false;
-            }
-        }
-    }
-    view
+fn look(candidate: &Candidate) -> View {
+    let foreign = candidate.state == PoolState::Active && candidate.hostid.unwrap_or(0) != 0 && is_foreign(candidate);
+    View::of(&try_import(candidate, &OpenOptions::default()), foreign)
 }
 
 /// A candidate as `zpool import` shows it (OpenZFS: `show_import`).

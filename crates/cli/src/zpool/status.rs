@@ -1,21 +1,17 @@
 //! `zpool status`.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use pool::Pool;
 use pool::prop::nicenum;
-use site::iostats::Record;
 use vdev::{VdevAux, VdevState, VdevType};
 
-use super::dedup::Dedup;
 use super::reason::Reason;
 use super::repeat::{Repeat, timestamp};
 use super::scripts::{self, Scripts};
-use super::status_facts::{Facts, Options, damaged, slow};
-use super::status_json;
+use super::status_facts::{Facts, Options, damaged};
 use super::unavailable::{Seen, Unavailable, each};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use super::{activity, dedup, status_json};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, usage};
@@ -70,8 +66,8 @@ fn run_scripts(scripts: &str, names: &[String]) -> Result<Scripts, Failure> {
     let known: Vec<String> = names.iter().filter(|name| matches!(here().find(name), Ok(Some(_)))).cloned().collect();
     let mut all = Vec::new();
     if names.is_empty() || !known.is_empty() {
-        pools::for_each(&known, |pool| {
-            all.push((pool.clone(), Vdevs::of_pool(pool, &here().devices(pool))?));
+        pools::for_each(&known, |query| {
+            all.push((query.name().to_owned(), Vdevs::ask(&query)?));
             Ok(())
         })?;
     }
@@ -88,7 +84,7 @@ fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&
     let status = each(names, |pool| {
         count += 1;
         let facts = match pool {
-            Seen::Open(pool) => Facts::of(&pool)?,
+            Seen::Open(query) => Facts::of(*query)?,
             Seen::Unavailable(pool) => {
                 if !std::mem::replace(first, false) {
                     writeln!(out)?;
@@ -96,10 +92,9 @@ fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&
                 return print_unavailable(&mut out, &pool, options);
             }
         };
-        let pool = &facts.pool;
         if options.explain && facts.reason.is_healthy() {
             if !names.is_empty() {
-                writeln!(out, "pool '{}' is healthy", pool.name())?;
+                writeln!(out, "pool '{}' is healthy", facts.name())?;
                 *first = false;
             }
             return Ok(());
@@ -135,7 +130,7 @@ fn print_unavailable(out: &mut impl Write, pool: &Unavailable, options: &Options
     let name = &pool.name;
     print_state(out, name, VdevState::CantOpen, pool.reason)?;
     let width = pool.vdevs.width(name, options.names).max(10);
-    let table = Table { name, pool: None, options, width, record: &Record::default(), scripts: None };
+    let table = Table { name, open: false, options, width, scripts: None };
     table.print(out, &pool.vdevs)?;
     writeln!(out, "\nerrors: the pool cannot be opened: {}", pool.why)?;
     Ok(())
@@ -147,28 +142,27 @@ fn print_pool(
     options: &Options,
     scripts: Option<&Scripts>,
 ) -> Result<(), Failure> {
-    let pool = &facts.pool;
-    let name = pool.name();
+    let name = facts.name();
     print_state(out, name, facts.vdevs.root.state, facts.reason)?;
     let top_name = |n: u64| {
         let vdev = usize::try_from(n).ok().and_then(|n| facts.vdevs.root.children.get(n));
         vdev.map_or_else(|| n.to_string(), |v| v.name(name, options.names))
     };
-    out.write_all(facts.activity.lines(&top_name).as_bytes())?;
+    out.write_all(activity::lines(&facts.activity, &top_name).as_bytes())?;
 
     let width = facts.vdevs.width(name, options.names).max(10);
-    let table = Table { name, pool: Some(pool), options, width, record: &facts.record, scripts };
+    let table = Table { name, open: true, options, width, scripts };
     table.print(out, &facts.vdevs)?;
     writeln!(out)?;
-    if facts.errors.is_empty() {
+    if facts.errors == 0 {
         writeln!(out, "errors: No known data errors")?;
     } else if options.verbose {
         print_errors(out, facts)?;
     } else {
-        writeln!(out, "errors: {} data errors, use '-v' for a list", facts.errors.len())?;
+        writeln!(out, "errors: {} data errors, use '-v' for a list", facts.errors)?;
     }
     if options.dedup {
-        out.write_all(Dedup::of(pool)?.lines(options.parsable).as_bytes())?;
+        out.write_all(dedup::lines(&facts.dedup()?, options.parsable).as_bytes())?;
     }
     Ok(())
 }
@@ -176,11 +170,10 @@ fn print_pool(
 /// The table of vdevs.
 struct Table<'a> {
     name: &'a str,
-    /// `None`: it does not open.
-    pool: Option<&'a Arc<Pool>>,
+    /// Whether it opens.
+    open: bool,
     options: &'a Options,
     width: usize,
-    record: &'a Record,
     scripts: Option<&'a Scripts>,
 }
 
@@ -225,7 +218,11 @@ impl Table<'_> {
                 write!(out, " {:>5}", number(n))?;
             }
             if self.options.slow {
-                let text = if leaf || self.options.parsable { number(slow(self.record, vdev)) } else { "-".to_owned() };
+                let text = if leaf || self.options.parsable {
+                    number(if leaf { vdev.slow } else { 0 })
+                } else {
+                    "-".to_owned()
+                };
                 write!(out, " {text:>5}")?;
             }
             if self.options.power {
@@ -265,18 +262,17 @@ impl Table<'_> {
             text.push_str(&scripts.cells(self.name, vdev));
         }
         let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
-        for (work, pool) in self.options.work().zip(self.pool.into_iter().cycle()).filter(|_| device) {
-            // if it cannot be read, it is shown as never started
-            text.push_str(&work.remark(&work.on(pool, vdev).unwrap_or_default()));
+        for work in self.options.work().filter(|_| device && self.open) {
+            text.push_str(&work.remark(&vdev.progress(work)));
         }
         text
     }
 }
 
 /// Prints the names of damaged files; objects without a name by their numbers.
-fn print_errors(out: &mut impl Write, facts: &Facts) -> io::Result<()> {
+fn print_errors(out: &mut impl Write, facts: &Facts) -> Result<(), Failure> {
     writeln!(out, "errors: Permanent errors have been detected in the following files:\n")?;
-    for path in damaged(facts) {
+    for path in damaged(facts)? {
         writeln!(out, "        {path}")?;
     }
     Ok(())

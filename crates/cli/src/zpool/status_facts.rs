@@ -1,17 +1,14 @@
 //! The facts that `zpool status` shows about a pool, as text or as JSON.
 
-use std::sync::Arc;
+use control::stats::{Activity, Dedup, ERROR_COUNT, SUSPENDED};
+use control::{ERROR_WORDS, Ioc};
+use nvlist::NvList;
+use site::Query;
 
-use pool::{ErrorEntry, Pool};
-use site::iostats::{self, Record};
-use vdev::Direction;
-
-use super::activity::Activity;
 use super::leaf_work::Work;
 use super::reason::{self, Reason};
-use super::vdevs::{NameFlags, Vdev, Vdevs};
+use super::vdevs::{NameFlags, Vdevs};
 use crate::error::{Failure, failed};
-use crate::here::here;
 use crate::shown;
 
 /// The options of the command.
@@ -41,54 +38,81 @@ impl Options {
 
 /// The facts that are shown about a pool.
 pub(super) struct Facts {
-    pub(super) pool: Arc<Pool>,
+    pub(super) query: Query,
+    /// Its configuration, with figures.
+    pub(super) config: NvList,
     pub(super) vdevs: Vdevs,
     pub(super) activity: Activity,
-    pub(super) errors: Vec<ErrorEntry>,
+    /// The number of damaged blocks.
+    pub(super) errors: u64,
     pub(super) reason: Reason,
-    pub(super) record: Record,
 }
 
 impl Facts {
-    pub(super) fn of(pool: &Arc<Pool>) -> Result<Facts, Failure> {
-        let mut vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
-        let activity = Activity::of(pool)?;
-        let record = iostats::record(pool.guid());
-        let met: Vec<_> = record.lost.iter().copied().collect();
-        let errors = pool.errlog_with(&met).map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
-        vdevs.set_errors(&record.errors);
-        let suspended = site::suspended::of(pool.guid());
-        suspended.iter().for_each(|suspended| vdevs.set_states(suspended));
-        let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
-        let reason = suspended.as_ref().map_or(reason, Reason::of_suspended);
-        Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason, record })
+    pub(super) fn of(query: Query) -> Result<Facts, Failure> {
+        let config = ask(&query, Ioc::PoolStats, &NvList::new())?;
+        let vdevs = Vdevs::of(&config)?;
+        let activity = Activity::of(&config);
+        let errors = match config.get_u64(ERROR_COUNT) {
+            Some(errors) => errors,
+            // it is asked for the reason why it cannot be read
+            None => error_words(&query)?.len() as u64,
+        };
+        let reason = match config.get_u64(SUSPENDED) {
+            Some(failmode) => Reason::of_suspended(failmode),
+            None => reason::of_pool(&config, &vdevs, &activity, errors, None),
+        };
+        Ok(Facts { query, config, vdevs, activity, errors, reason })
+    }
+
+    /// The name of the pool.
+    pub(super) fn name(&self) -> &str {
+        self.query.name()
+    }
+
+    /// The dedup tables.
+    pub(super) fn dedup(&self) -> Result<Dedup, Failure> {
+        let unreadable = || failed(format!("cannot open '{}': the dedup tables cannot be read", self.name()));
+        Dedup::of(&self.config).ok_or_else(unreadable)
     }
 }
 
-/// The number of slow operations of a device since the import.
-pub(super) fn slow(record: &Record, vdev: &Vdev) -> u64 {
-    record.devices.get(&vdev.guid).map_or(0, |io| io.slow(Direction::Read).saturating_add(io.slow(Direction::Write)))
+fn ask(query: &Query, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
+    query.call(ioc, query.name(), input).map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))
+}
+
+/// The blocks in the error log.
+fn error_words(query: &Query) -> Result<Vec<[u64; ERROR_WORDS]>, Failure> {
+    let out = ask(query, Ioc::ErrorLog, &NvList::new())?;
+    Ok(out.get_u64_array("errors").unwrap_or(&[]).as_chunks::<ERROR_WORDS>().0.to_vec())
 }
 
 /// Each damaged object once, as `zpool status -v` calls it.
-pub(super) fn damaged(facts: &Facts) -> Vec<String> {
-    let mut objects: Vec<(u64, u64)> = facts.errors.iter().map(|e| (e.objset, e.object)).collect();
+pub(super) fn damaged(facts: &Facts) -> Result<Vec<String>, Failure> {
+    let mut objects: Vec<(u64, u64)> =
+        error_words(&facts.query)?.into_iter().map(|[objset, object, ..]| (objset, object)).collect();
     objects.sort_unstable();
     objects.dedup();
-    objects.into_iter().map(|(objset, object)| path_of(&facts.pool, objset, object)).collect()
+    Ok(objects.into_iter().map(|(objset, object)| path_of(&facts.query, objset, object)).collect())
 }
 
 /// The path of an object (OpenZFS: `zpool_obj_to_path`). Nothing is mounted, so a file is shown as `dataset:path`.
-fn path_of(pool: &Arc<Pool>, objset: u64, object: u64) -> String {
+fn path_of(query: &Query, objset: u64, object: u64) -> String {
     if objset == 0 {
         return format!("<metadata>:<{object:#x}>");
     }
-    let Ok(dataset) = pool.dataset_by_id(objset) else {
+    let about = |ioc, name: &str, object: u64| {
+        let mut input = NvList::new();
+        input.insert("obj", object);
+        query.call(ioc, name, &input).ok()
+    };
+    let dataset = about(Ioc::DsobjToDsname, query.name(), objset);
+    let Some(dataset) = dataset.as_ref().and_then(|out| out.get_str("name")) else {
         return format!("<{objset:#x}>:<{object:#x}>");
     };
-    let path = zpl::FileSystem::open(&dataset).and_then(|fs| fs.path_of(object));
-    match path {
-        Ok(path) => format!("{}:{}", dataset.name(), shown::name(&path)),
-        Err(_) => format!("{}:<{object:#x}>", dataset.name()),
+    let found = about(Ioc::ObjToPath, dataset, object);
+    match found.as_ref().and_then(|out| out.get("path")) {
+        Some(nvlist::Value::String(path)) => format!("{dataset}:{}", shown::name(path.as_bytes())),
+        _ => format!("{dataset}:<{object:#x}>"),
     }
 }

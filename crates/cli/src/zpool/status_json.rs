@@ -1,21 +1,16 @@
 //! `zpool status -j`.
 
-use std::sync::Arc;
-
+use control::stats::Activity;
 use nvlist::{NvList, NvString};
 use ondisk::ddt::DdtStat;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
-use pool::Pool;
-use site::iostats::Record;
 use vdev::{VdevAux, VdevState, VdevType};
 
-use super::activity::Activity;
-use super::dedup::Dedup;
 use super::describe::{describe, json_key};
 use super::leaf_work::Work;
 use super::repeat::timestamp;
 use super::scripts::Scripts;
-use super::status_facts::{Facts, Options, damaged, slow};
+use super::status_facts::{Facts, Options, damaged};
 use super::unavailable::{Seen, each};
 use super::vdev_json::{Numbers, aux, describe_vdev};
 use super::vdevs::{Class, Vdev};
@@ -32,11 +27,11 @@ pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options, script
     let by_guid = args.has(JSON_POOL_KEY_GUID);
     let status = each(names, |pool| {
         match pool {
-            Seen::Open(pool) => {
-                let facts = Facts::of(&pool)?;
+            Seen::Open(query) => {
+                let facts = Facts::of(*query)?;
                 if !(options.explain && facts.reason.is_healthy()) {
                     let item = pool_json(&facts, options, numbers, args.has(JSON_FLAT_VDEVS), scripts)?;
-                    all.insert(json_key(&pool, by_guid), item);
+                    all.insert(json_key(&facts.config, by_guid), item);
                 }
             }
             Seen::Unavailable(pool) => all.insert(pool.key(by_guid), pool.json(options.names, numbers)),
@@ -63,8 +58,7 @@ fn pool_json(
     flat: bool,
     scripts: Option<&Scripts>,
 ) -> Result<NvList, Failure> {
-    let pool = &facts.pool;
-    let mut item = describe(pool, false, numbers.as_int);
+    let mut item = describe(&facts.config, false, numbers.as_int);
     let (status, action) = facts.reason.status();
     for (key, text) in [("status", status), ("action", action)].iter().filter(|(_, text)| !text.is_empty()) {
         item.insert(key, *text);
@@ -75,7 +69,7 @@ fn pool_json(
     }
     activity(&mut item, facts, options, numbers);
 
-    let writer = Writer { pool, options, numbers, flat, record: &facts.record, scripts };
+    let writer = Writer { pool: facts.name(), options, numbers, flat, scripts };
     let mut vdevs = NvList::new();
     writer.vdev(&mut vdevs, &facts.vdevs.root, 0, None, false);
     let mut sections = NvList::new();
@@ -92,11 +86,11 @@ fn pool_json(
         item.merge(&sections);
     }
     if options.dedup {
-        item.insert("dedup_stats", dedup(pool, numbers)?);
+        item.insert("dedup_stats", dedup(facts, numbers)?);
     }
-    numbers.count(&mut item, "error_count", facts.errors.len() as u64);
-    if options.verbose && !facts.errors.is_empty() {
-        let paths: Vec<NvString> = damaged(facts).iter().map(|path| NvString::from(path.as_str())).collect();
+    numbers.count(&mut item, "error_count", facts.errors);
+    if options.verbose && facts.errors > 0 {
+        let paths: Vec<NvString> = damaged(facts)?.iter().map(|path| NvString::from(path.as_str())).collect();
         item.insert("errlist", nvlist::Value::StringArray(paths));
     }
     Ok(item)
@@ -104,11 +98,10 @@ fn pool_json(
 
 /// Writes vdevs.
 struct Writer<'a> {
-    pool: &'a Arc<Pool>,
+    pool: &'a str,
     options: &'a Options,
     numbers: Numbers,
     flat: bool,
-    record: &'a Record,
     scripts: Option<&'a Scripts>,
 }
 
@@ -129,9 +122,9 @@ impl Writer<'_> {
         if self.options.unhealthy && depth > 0 && vdev.is_well() {
             return;
         }
-        let name = vdev.name(self.pool.name(), self.options.names);
+        let name = vdev.name(self.pool, self.options.names);
         let class = if spare { Some("spare") } else { None };
-        let mut list = describe_vdev(self.pool.name(), vdev, self.options.names, self.numbers.as_int, class);
+        let mut list = describe_vdev(self.pool, vdev, self.options.names, self.numbers.as_int, class);
         if let Some(parent) = parent.filter(|_| self.flat) {
             list.insert("parent", parent);
         }
@@ -145,7 +138,7 @@ impl Writer<'_> {
         }
         self.remarks(&mut list, vdev, leaf);
         if let Some(scripts) = self.scripts {
-            scripts.describe(self.pool.name(), vdev, &mut list);
+            scripts.describe(self.pool, vdev, &mut list);
         }
 
         let mut children = NvList::new();
@@ -181,7 +174,7 @@ impl Writer<'_> {
             self.numbers.count(list, "resilver_deferred", 1);
         }
         if leaf {
-            self.numbers.count(list, "slow_ios", slow(self.record, vdev));
+            self.numbers.count(list, "slow_ios", vdev.slow);
         }
         if self.options.power {
             list.insert("power_state", "-");
@@ -211,7 +204,7 @@ impl Writer<'_> {
 
 impl Writer<'_> {
     fn work(&self, list: &mut NvList, vdev: &Vdev, work: Work) {
-        let progress = work.on(self.pool, vdev).unwrap_or_default();
+        let progress = vdev.progress(work);
         let ([state, done, whole, time, errors], none) = match work {
             Work::Initialize => {
                 (["init_state", "initialized", "to_initialize", "init_time", "init_errors"], "UNINITIALIZED")
@@ -231,13 +224,6 @@ impl Writer<'_> {
     }
 }
 
-fn scan_state(n: u64) -> &'static str {
-    ["NONE", "SCANNING", "FINISHED", "CANCELED", "ERRORSCRUBBING"]
-        .get(usize::try_from(n).unwrap_or(usize::MAX))
-        .copied()
-        .unwrap_or("UNKNOWN")
-}
-
 fn activity(item: &mut NvList, facts: &Facts, options: &Options, numbers: Numbers) {
     let scan = scan(&facts.activity, facts, options, numbers);
     if !scan.is_empty() {
@@ -245,11 +231,11 @@ fn activity(item: &mut NvList, facts: &Facts, options: &Options, numbers: Number
     }
     let top = |n: u64| {
         let vdev = usize::try_from(n).ok().and_then(|n| facts.vdevs.root.children.get(n));
-        vdev.map(|v| describe_vdev(facts.pool.name(), v, options.names, numbers.as_int, None)).unwrap_or_default()
+        vdev.map(|v| describe_vdev(facts.name(), v, options.names, numbers.as_int, None)).unwrap_or_default()
     };
     if let Some(removal) = &facts.activity.removal {
         let mut list = top(removal.vdev);
-        list.insert("state", scan_state(removal.state));
+        list.insert("state", state_word(removal.state));
         numbers.plain(&mut list, "removing_vdev", removal.vdev);
         numbers.time(&mut list, "start_time", removal.start);
         numbers.time(&mut list, "end_time", removal.end);
@@ -267,7 +253,7 @@ fn activity(item: &mut NvList, facts: &Facts, options: &Options, numbers: Number
     }
     if let Some(expansion) = &facts.activity.expansion {
         let mut list = top(expansion.vdev);
-        list.insert("state", scan_state(expansion.state));
+        list.insert("state", state_word(expansion.state));
         numbers.plain(&mut list, "expanding_vdev", expansion.vdev);
         numbers.time(&mut list, "start_time", expansion.start);
         numbers.time(&mut list, "end_time", expansion.end);
@@ -336,7 +322,7 @@ fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers)
     for (top, rebuild) in &activity.rebuilds {
         let vdev = usize::try_from(*top).ok().and_then(|n| facts.vdevs.root.children.get(n));
         let Some(vdev) = vdev else { continue };
-        let mut one = describe_vdev(facts.pool.name(), vdev, options.names, numbers.as_int, None);
+        let mut one = describe_vdev(facts.name(), vdev, options.names, numbers.as_int, None);
         let states = ["NONE", "ACTIVE", "CANCELED", "COMPLETE"];
         let state = usize::try_from(rebuild.state).ok().and_then(|n| states.get(n)).copied();
         one.insert("state", state.unwrap_or("NONE"));
@@ -346,7 +332,7 @@ fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers)
         numbers.bytes(&mut one, "scanned", rebuild.bytes_scanned);
         numbers.bytes(&mut one, "issued", rebuild.bytes_issued);
         numbers.bytes(&mut one, "rebuilt", rebuild.bytes_rebuilt);
-        rebuilds.insert(vdev.name(facts.pool.name(), options.names), one);
+        rebuilds.insert(vdev.name(facts.name(), options.names), one);
     }
     if !rebuilds.is_empty() {
         list.insert("rebuild_stats", rebuilds);
@@ -354,8 +340,8 @@ fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers)
     list
 }
 
-fn dedup(pool: &Arc<Pool>, numbers: Numbers) -> Result<NvList, Failure> {
-    let dedup = Dedup::of(pool)?;
+fn dedup(facts: &Facts, numbers: Numbers) -> Result<NvList, Failure> {
+    let dedup = facts.dedup()?;
     let mut list = NvList::new();
     numbers.count(&mut list, "obj_count", dedup.count);
     if dedup.count == 0 {

@@ -1,16 +1,14 @@
 //! An imported pool that no longer opens: its devices are gone, or their contents are damaged. It is shown as OpenZFS
 //! shows an UNAVAIL pool: with its devices, as far as they are known, and no figures.
 
-use std::sync::Arc;
-
 use base::Guid;
 use nvlist::NvList;
-use pool::Pool;
-use site::{Imported, devices};
+use site::tryimport::{ERRNO, LOAD_INFO, try_import};
+use site::{Imported, Query, devices};
 use vdev::VdevState;
 
 use super::reason::Reason;
-use super::show;
+use super::show::View;
 use super::vdev_json::{self, Numbers};
 use super::vdevs::{NameFlags, Vdev, Vdevs};
 use crate::columns::{Cell, Column, number_or_text};
@@ -20,7 +18,7 @@ use crate::pools;
 /// An imported pool, as commands that show pools see it.
 pub(super) enum Seen {
     /// It opens.
-    Open(Arc<Pool>),
+    Open(Box<Query>),
     /// It does not.
     Unavailable(Box<Unavailable>),
 }
@@ -28,8 +26,8 @@ pub(super) enum Seen {
 /// Runs `work` on the pools of these names, on all if there are none, whether they open or not. Returns the exit
 /// status: 1 if there is no pool of some name, or something failed, which is reported.
 pub(super) fn each(names: &[String], mut work: impl FnMut(Seen) -> Result<(), Failure>) -> Outcome {
-    let done = pools::for_each_record(names, |record| match pools::open(record) {
-        Ok(pool) => work(Seen::Open(pool)),
+    let done = pools::for_each_record(names, |record| match pools::query(record) {
+        Ok(query) => work(Seen::Open(Box::new(query))),
         Err(Failure::Failed(why)) => work(Seen::Unavailable(Box::new(Unavailable::of(record, &why)))),
         Err(other) => Err(other),
     })?;
@@ -50,17 +48,19 @@ impl Unavailable {
     /// Inspects a pool that did not open for this reason.
     pub(super) fn of(record: &Imported, why: &str) -> Unavailable {
         let (mut vdevs, mut reason) = (Vdevs::of_paths(&record.devices), Reason::MissingDev);
-        if let Ok(candidate) = devices::candidate(record)
-            && let Err(e) = Pool::open(&candidate, &devices::options(record))
-        {
-            let seen = show::look_at_labels(&candidate, &devices::paths(&candidate), &e);
-            reason = seen.reason;
-            vdevs = seen.vdevs.unwrap_or(vdevs);
+        if let Ok(candidate) = devices::candidate(record) {
+            let config = try_import(&candidate, &devices::options(record));
+            // it may open now
+            if config.get_nvlist(LOAD_INFO).is_some_and(|info| info.contains(ERRNO)) {
+                let seen = View::of(&config, false);
+                reason = seen.reason;
+                vdevs = seen.vdevs.unwrap_or(vdevs);
+            }
         }
         vdevs.root.state = VdevState::CantOpen;
         if let Some(suspended) = site::suspended::of(Guid(record.guid)) {
             vdevs.set_states(&suspended);
-            reason = Reason::of_suspended(&suspended);
+            reason = Reason::of_suspended(suspended.failmode());
         }
         let prefix = format!("cannot open '{}': ", record.name);
         let why = why.strip_prefix(&prefix).unwrap_or(why).to_owned();

@@ -1,18 +1,17 @@
 //! `zpool get` and `zpool set` for vdevs.
 
 use std::io::Write;
-use std::sync::Arc;
 
 use control::Ioc;
 use nvlist::NvList;
-use pool::prop::{self, PropValue, Source, VDEV, format_vdev};
-use pool::{Pool, Value, VdevProps};
-use site::{Imported, iostats};
-use vdev::VdevErrors;
+use pool::Value;
+use pool::prop::{self, Source, VDEV, format_vdev};
+use site::{Imported, Query};
 
 use super::describe::describe;
 use super::vdev_json::describe_vdev;
-use super::vdevs::{NameFlags, ROOT, Vdev, Vdevs};
+use super::vdevs::{NameFlags, ROOT, Vdev, Vdevs, brief_stats};
+use crate::answers::{self, numbered_source};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -40,22 +39,21 @@ struct Named {
     aside: Option<&'static str>,
 }
 
-/// A vdev with the properties that are set on it.
+/// A vdev with its properties, as they were answered.
 struct Handle<'a> {
     named: &'a Named,
-    props: VdevProps<'a>,
-    user: Vec<(String, PropValue)>,
+    props: NvList,
 }
 
 pub(super) fn get(call: &Call<'_>, record: &Imported, operands: &[String], wanted: Wanted<'_>) -> Outcome {
-    let pool = pools::open(record)?;
-    let vdevs = resolve(&pool, operands)?;
+    let query = pools::query(record)?;
+    let vdevs = resolve(&query, operands)?;
+    let asked = columns::parse(wanted.properties, Of::Vdev).map_err(usage)?;
     let handles = vdevs.iter().map(|named| {
-        let props = pool.vdev_props(named.vdev.guid).map_err(|e| cannot_get(&pool, &named.name, &e))?;
-        Ok(Handle { named, user: props.user(), props })
+        let props = props(&query, named, asked.as_deref())?;
+        Ok(Handle { named, props })
     });
     let vdevs = handles.collect::<Result<Vec<Handle<'_>>, Failure>>()?;
-    let asked = columns::parse(wanted.properties, Of::Vdev).map_err(usage)?;
     let all = asked.is_none();
     let mut columns =
         asked.unwrap_or_else(|| VDEV.iter().filter(|def| def.visible).map(Column::native).collect::<Vec<_>>());
@@ -65,19 +63,32 @@ pub(super) fn get(call: &Call<'_>, record: &Imported, operands: &[String], wante
         }
     }
     match wanted.json {
-        Some(as_int) => print_json(call, &pool, &vdevs, &columns, as_int),
-        None => print(&pool, &vdevs, &columns, wanted),
+        Some(as_int) => print_json(call, &query, &vdevs, &columns, as_int),
+        None => print(&vdevs, &columns, wanted),
     }
 }
 
-fn print(pool: &Pool, vdevs: &[Handle<'_>], columns: &[Column], wanted: Wanted<'_>) -> Outcome {
+/// The properties of a vdev, all or those of these columns.
+fn props(query: &Query, named: &Named, columns: Option<&[Column]>) -> Result<NvList, Failure> {
+    let mut input = NvList::new();
+    input.insert("vdevprops_get_vdev", named.vdev.guid.0);
+    if let Some(columns) = columns {
+        let mut names = NvList::new();
+        columns.iter().for_each(|column| names.insert(&column.name, ()));
+        input.insert("vdevprops_get_props", names);
+    }
+    let answer = query.call(Ioc::VdevGetProps, query.name(), &input);
+    answer.map_err(|e| failed(format!("cannot get vdev properties for {} in {}: {e}", named.name, query.name())))
+}
+
+fn print(vdevs: &[Handle<'_>], columns: &[Column], wanted: Wanted<'_>) -> Outcome {
     let parsable = wanted.style.parsable;
     let mut getter = Getter::new(wanted.fields, wanted.style);
     getter.expect(columns);
     for handle in vdevs {
         let name = &handle.named.name;
         getter.expect_name(name);
-        for (mut column, cell) in cells(pool, handle, columns, parsable)? {
+        for (mut column, cell) in cells(handle, columns, parsable) {
             getter.add(name, &mut column, cell);
         }
     }
@@ -87,15 +98,16 @@ fn print(pool: &Pool, vdevs: &[Handle<'_>], columns: &[Column], wanted: Wanted<'
     Ok(0)
 }
 
-fn print_json(call: &Call<'_>, pool: &Arc<Pool>, vdevs: &[Handle<'_>], columns: &[Column], as_int: bool) -> Outcome {
+fn print_json(call: &Call<'_>, query: &Query, vdevs: &[Handle<'_>], columns: &[Column], as_int: bool) -> Outcome {
+    let config = brief_stats(query)?;
     let mut list = NvList::new();
     for handle in vdevs {
         let Named { name, vdev, aside } = handle.named;
         let mut properties = NvList::new();
-        for (column, cell) in cells(pool, handle, columns, as_int || call.args.has('p'))? {
+        for (column, cell) in cells(handle, columns, as_int || call.args.has('p')) {
             properties.insert(&column.name, property_json(&cell, as_int));
         }
-        let about = describe_vdev(pool.name(), vdev, NameFlags::default(), as_int, *aside);
+        let about = describe_vdev(query.name(), vdev, NameFlags::default(), as_int, *aside);
         let mut item = NvList::new();
         item.insert("name", name.as_str());
         item.insert("type", "VDEV");
@@ -106,13 +118,13 @@ fn print_json(call: &Call<'_>, pool: &Arc<Pool>, vdevs: &[Handle<'_>], columns: 
         list.insert(name, item);
     }
     let mut schema = json::schema(call);
-    schema.insert("pool", describe(pool, false, as_int));
+    schema.insert("pool", describe(&config, false, as_int));
     schema.insert("vdevs", list);
     json::print(&schema)
 }
 
 /// The vdevs that the operands name.
-fn resolve(pool: &Arc<Pool>, operands: &[String]) -> Result<Vec<Named>, Failure> {
+fn resolve(pool: &Query, operands: &[String]) -> Result<Vec<Named>, Failure> {
     if let [all] = operands
         && all == ALL
     {
@@ -130,12 +142,12 @@ fn resolve(pool: &Arc<Pool>, operands: &[String]) -> Result<Vec<Named>, Failure>
 }
 
 /// The root, spares, caches, and all vdevs below the root, each before its children (OpenZFS: `for_each_vdev_cb`).
-fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
+fn every(pool: &Query) -> Result<Vec<Named>, Failure> {
     fn add(into: &mut Vec<Named>, pool: &str, vdev: &Vdev) {
         into.push(Named { name: vdev.name(pool, NameFlags::default()), vdev: vdev.clone(), aside: None });
         vdev.children.iter().filter(|child| !child.is_hidden()).for_each(|child| add(into, pool, child));
     }
-    let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
+    let vdevs = Vdevs::ask(pool)?;
     let mut all = vec![Named { name: ROOT.to_owned(), vdev: vdevs.root.clone(), aside: None }];
     for (members, class) in [(&vdevs.spares, "spare"), (&vdevs.l2cache, "l2cache")] {
         for vdev in members {
@@ -148,13 +160,13 @@ fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
 }
 
 /// The error that says of each operand what it is, if not all are what was `expected`.
-pub(super) fn unresolved(pool: &Arc<Pool>, expected: &str, operands: &[String]) -> Failure {
+pub(super) fn unresolved(pool: &Query, expected: &str, operands: &[String]) -> Failure {
     let mut text = format!("Expected {expected} in \"{}\", but got:\n", pool.name());
     for name in operands {
-        let is_vdev = |pool: &Arc<Pool>| matches!(Vdevs::find(pool, name), Ok(Some(_)));
+        let is_vdev = |pool: &Query| matches!(Vdevs::find(pool, name), Ok(Some(_)));
         let elsewhere = || {
             let records = here().all().unwrap_or_default();
-            records.iter().filter_map(|record| pools::open(record).ok()).any(|pool| is_vdev(&pool))
+            records.iter().filter_map(|record| pools::query(record).ok()).any(|pool| is_vdev(&pool))
         };
         let what = match () {
             () if matches!(here().find(name), Ok(Some(_))) => "pool",
@@ -170,52 +182,34 @@ pub(super) fn unresolved(pool: &Arc<Pool>, expected: &str, operands: &[String]) 
 /// The user properties that are set on any of these vdevs.
 fn user_props<'a>(vdevs: &'a [Handle<'_>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in vdevs.iter().flat_map(|handle| &handle.user) {
-        if !names.contains(&name.as_str()) {
+    for (name, _) in vdevs.iter().flat_map(|handle| &handle.props) {
+        if prop::find_vdev(name).is_none() && !names.contains(&name) {
             names.push(name);
         }
     }
     names
 }
 
-fn cannot_get(pool: &Pool, vdev: &str, why: &pool::Error) -> Failure {
-    failed(format!("cannot get vdev properties for {vdev} in {}: {why}", pool.name()))
-}
-
 /// The wanted properties that a vdev has.
-fn cells(pool: &Pool, handle: &Handle<'_>, columns: &[Column], parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
-    let trouble = |e: pool::Error| cannot_get(pool, &handle.named.vdev.name(pool.name(), NameFlags::default()), &e);
-    let errors = iostats::record(pool.guid()).errors.get(&handle.named.vdev.guid).copied().unwrap_or_default();
-    let mut cells = Vec::new();
-    for column in columns {
-        let value = match column.native {
-            Some(def) => handle.props.get(def.name).map_err(trouble)?.map(|found| counted(found, def.name, &errors)),
-            None => {
-                let set = handle.user.iter().find(|(name, _)| *name == column.name).map(|(_, value)| value.clone());
-                Some(set.unwrap_or(PropValue { source: Source::Default, ..PropValue::text("-") }))
+fn cells(handle: &Handle<'_>, columns: &[Column], parsable: bool) -> Vec<(Column, Cell)> {
+    let cell = |column: &Column| {
+        let prop = handle.props.get_nvlist(&column.name);
+        let value = prop.and_then(|prop| answers::value(prop, "value"));
+        let cell = match prop.zip(value) {
+            Some((prop, value)) => {
+                let text = format_vdev(&column.name, &value, parsable);
+                Cell { text, source: numbered_source(prop), received: None }
             }
+            None if column.native.is_some() => return None,
+            None => Cell { source: Source::Default, ..Cell::none() },
         };
-        if let Some(value) = value {
-            let text = format_vdev(&column.name, &value.value, parsable);
-            cells.push((column.clone(), Cell { text, source: value.source, received: None }));
-        }
-    }
-    Ok(cells)
-}
-
-/// A property of a vdev; error counts are those of all commands since the import.
-fn counted(found: PropValue, property: &str, errors: &VdevErrors) -> PropValue {
-    let count = match property {
-        "read_errors" => errors.read,
-        "write_errors" => errors.write,
-        "checksum_errors" => errors.checksum,
-        _ => return found,
+        Some((column.clone(), cell))
     };
-    PropValue { value: Value::Number(count), ..found }
+    columns.iter().filter_map(cell).collect()
 }
 
 pub(super) fn set(record: &Imported, vdev: &str, property: &str, text: &str) -> Result<(), Failure> {
-    let view = pools::open(record)?;
+    let view = pools::query(record)?;
     let name = if vdev == "root" { ROOT } else { vdev };
     let Some((found, _)) = Vdevs::find(&view, name)? else {
         return Err(failed(format!("cannot find '{name}' in '{}': device not in pool", record.name)));

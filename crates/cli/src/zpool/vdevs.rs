@@ -1,18 +1,19 @@
 //! The vdevs of a pool as commands show them: names, states, space.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use base::Guid;
+use control::Ioc;
+use control::stats::{VdevStat, VdevStats, figures};
 use nvlist::NvList;
 use ondisk::label::key;
-use pool::{AllocClass, Pool, VdevSpace};
+use site::Query;
 use site::suspended::Suspended;
-use vdev::{Health, VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, VdevType};
+use vdev::{Health, IoFigures, QueueDepths, VdevAux, VdevConfig, VdevErrors, VdevState, VdevType};
 
+use super::leaf_work::{Progress, Work};
 use crate::error::{Failure, failed};
-use crate::here::here;
 use crate::shown;
 
 /// The naming of leaves: the options -g, -L and -P, and the environment variables of OpenZFS.
@@ -63,6 +64,17 @@ impl Class {
 /// The name of the root among other vdevs.
 pub(super) const ROOT: &str = "root-0";
 
+/// The space of a top-level vdev, in bytes, parity included.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    pub(super) size: u64,
+    pub(super) allocated: u64,
+    /// In percent; `None` if it is not known.
+    pub(super) fragmentation: Option<u64>,
+    /// Bytes that only the checkpoint holds.
+    pub(super) checkpoint: u64,
+}
+
 /// A vdev with everything below it.
 #[derive(Clone, Debug)]
 pub(super) struct Vdev {
@@ -87,9 +99,17 @@ pub(super) struct Vdev {
     /// The type name of an inner vdev.
     type_name: String,
     /// The space of a top-level vdev.
-    pub(super) space: Option<VdevSpace>,
+    pub(super) space: Option<Space>,
     /// The size in bytes of a leaf's device.
     pub(super) device_size: Option<u64>,
+    /// Slow operations of a leaf.
+    pub(super) slow: u64,
+    /// The progress of initializing and of trimming.
+    work: [Progress; 2],
+    /// The I/O since the import.
+    pub(super) io: IoFigures,
+    /// I/Os that wait, and that are active.
+    pub(super) queue: QueueDepths,
     pub(super) children: Vec<Vdev>,
 }
 
@@ -129,6 +149,15 @@ impl Vdev {
         name
     }
 
+    /// The progress of work on all of it.
+    pub(super) fn progress(&self, work: Work) -> Progress {
+        let [initialize, trim] = self.work;
+        match work {
+            Work::Initialize => initialize,
+            Work::Trim => trim,
+        }
+    }
+
     /// Returns whether `status` leaves it out.
     pub(super) fn is_hidden(&self) -> bool {
         matches!(self.kind, VdevType::Hole | VdevType::Indirect | VdevType::Missing)
@@ -166,11 +195,6 @@ impl Vdev {
         self.leaves().iter().all(|leaf| leaf.state == VdevState::Healthy && leaf.errors.is_none() && !leaf.stale)
     }
 
-    fn set_errors(&mut self, errors: &BTreeMap<Guid, VdevErrors>) {
-        self.errors = errors.get(&self.guid).copied().unwrap_or_default();
-        self.children.iter_mut().for_each(|child| child.set_errors(errors));
-    }
-
     fn set_states(&mut self, states: &BTreeMap<u64, Health>) {
         if let Some(health) = states.get(&self.guid.0) {
             (self.state, self.aux, self.not_present) = (health.state, health.aux, false);
@@ -205,6 +229,10 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
         type_name: kind.name().to_owned(),
         space: None,
         device_size: None,
+        slow: 0,
+        work: [Progress::default(); 2],
+        io: IoFigures::default(),
+        queue: QueueDepths::default(),
         children: Vec::new(),
     }
 }
@@ -247,24 +275,24 @@ pub(super) struct Vdevs {
 }
 
 impl Vdevs {
-    /// The vdevs of an open pool.
-    pub(super) fn of_pool(pool: &Arc<Pool>, devices: &HashMap<Guid, String>) -> Result<Vdevs, Failure> {
-        let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
-        let mut vdevs = Vdevs::of_tree(pool.tree(), devices);
-        for (n, vdev) in vdevs.root.children.iter_mut().enumerate() {
-            vdev.space = pool.vdev_space(n as u64).map_err(trouble)?;
-            let class = pool.tree().top(n as u64).map(|top| pool.vdev_class(top));
-            set_class(vdev, class.map_or(Class::Normal, class_of));
-        }
-        vdevs.l2cache = pool.l2cache().map_err(trouble)?.iter().map(|list| aside(list, devices)).collect();
-        vdevs.spares = pool.spares().map_err(trouble)?.iter().map(|list| aside(list, devices)).collect();
-        Ok(vdevs)
+    /// The vdevs of a pool, as its configuration with figures tells of them ([`Ioc::PoolStats`]).
+    pub(super) fn of(config: &NvList) -> Result<Vdevs, Failure> {
+        let cannot = |e: vdev::Error| {
+            failed(format!("cannot open '{}': {e}", config.get_str(key::POOL_NAME).unwrap_or_default()))
+        };
+        let none = NvList::new();
+        let root = config.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
+        let aside = |key: &str| root.get_nvlist_array(key).unwrap_or(&[]).iter().map(aside).collect();
+        Ok(Vdevs {
+            root: make(&VdevConfig::parse(root).map_err(cannot)?, Class::Normal),
+            l2cache: aside(key::L2CACHE),
+            spares: aside(key::SPARES),
+        })
     }
 
-    /// The vdevs of a tree alone.
-    pub(super) fn of_tree(tree: &VdevTree, devices: &HashMap<Guid, String>) -> Vdevs {
-        let root = make(tree.config(), &tree.status(), tree, devices);
-        Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
+    /// The vdevs of an open pool.
+    pub(super) fn ask(query: &Query) -> Result<Vdevs, Failure> {
+        Vdevs::of(&brief_stats(query)?)
     }
 
     /// The vdevs of a pool of which nothing is found: the devices that it was imported from.
@@ -277,20 +305,14 @@ impl Vdevs {
         Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
     }
 
-    /// Sets the error counts of all vdevs: those that all commands have met since the import.
-    pub(super) fn set_errors(&mut self, errors: &BTreeMap<Guid, VdevErrors>) {
-        let aside = self.l2cache.iter_mut().chain(&mut self.spares);
-        aside.chain([&mut self.root]).for_each(|vdev| vdev.set_errors(errors));
-    }
-
     /// Sets the states of vdevs as the process has them in which the pool is suspended.
     pub(super) fn set_states(&mut self, suspended: &Suspended) {
         self.root.set_states(&suspended.vdevs);
     }
 
     /// The vdev that an operand names, by guid, path or name; and whether it is a spare or a cache.
-    pub(super) fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
-        let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
+    pub(super) fn find(pool: &Query, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
+        let vdevs = Vdevs::ask(pool)?;
         let flags = NameFlags::default();
         let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
         let is = |vdev: &&Vdev| {
@@ -304,6 +326,12 @@ impl Vdevs {
         Ok(aside.or_else(|| inside.map(|vdev| (vdev.clone(), false))))
     }
 
+    /// The vdev with this guid.
+    pub(super) fn by_guid(&self, guid: Guid) -> Option<&Vdev> {
+        let inside = self.root.walk().into_iter().find(|vdev| vdev.guid == guid);
+        inside.or_else(|| self.l2cache.iter().chain(&self.spares).find(|vdev| vdev.guid == guid))
+    }
+
     /// The width needed by all names.
     pub(super) fn width(&self, pool: &str, flags: NameFlags) -> usize {
         let aside = self.l2cache.iter().chain(&self.spares).map(|v| v.width(pool, flags, 2));
@@ -311,79 +339,81 @@ impl Vdevs {
     }
 }
 
-const fn class_of(class: AllocClass) -> Class {
-    match class {
-        AllocClass::Log => Class::Logs,
-        AllocClass::Special => Class::Special,
-        AllocClass::Dedup => Class::Dedup,
-        _ => Class::Normal,
+/// The configuration of an open pool with the figures of its vdevs, without what takes a walk through the pool.
+pub(super) fn brief_stats(query: &Query) -> Result<NvList, Failure> {
+    let mut brief = NvList::new();
+    brief.insert("brief", ());
+    let answer = query.call(Ioc::PoolStats, query.name(), &brief);
+    answer.map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))
+}
+
+/// The class of a top-level vdev; what is below is of the same, which is `above`.
+fn class_of(config: &VdevConfig, above: Class) -> Class {
+    match config.alloc_bias.as_deref() {
+        _ if config.is_log => Class::Logs,
+        Some("log") => Class::Logs,
+        Some("special") => Class::Special,
+        Some("dedup") => Class::Dedup,
+        _ => above,
     }
 }
 
-fn set_class(vdev: &mut Vdev, class: Class) {
-    vdev.class = class;
-    for child in &mut vdev.children {
-        set_class(child, class);
-    }
-}
-
-fn make(config: &VdevConfig, status: &VdevStatus, tree: &VdevTree, devices: &HashMap<Guid, String>) -> Vdev {
-    let device = tree.leaf(config.guid).and_then(|leaf| leaf.device());
-    let children = config.children.iter().zip(&status.children).map(|(c, s)| make(c, s, tree, devices)).collect();
+fn make(config: &VdevConfig, above: Class) -> Vdev {
+    let class = class_of(config, above);
+    let stats = VdevStats::of(&config.raw);
+    let (state, aux) = stats.health();
     let text = |name: &str| config.raw.get_str(name).map(str::to_owned);
-    let gone = config.kind.is_leaf() && device.is_none() && status.state == VdevState::CantOpen;
+    let (size, fragmentation) = (stats.get(VdevStat::Space), stats.get(VdevStat::Fragmentation));
     Vdev {
         kind: config.kind,
         guid: config.guid,
-        state: status.state,
-        aux: status.aux,
-        errors: status.errors,
-        class: if config.is_log { Class::Logs } else { Class::Normal },
-        path: devices.get(&config.guid).cloned().or_else(|| config.path.clone()),
-        phys_path: text("phys_path"),
-        devid: text("devid"),
-        stale: status.is_stale,
-        not_present: gone || config.not_present,
+        state,
+        aux,
+        errors: stats.errors(),
+        class,
+        path: config.path.clone(),
+        phys_path: text(key::PHYS_PATH),
+        devid: text(key::DEVID),
+        stale: stats.get(VdevStat::ResilverDeferred) != 0,
+        not_present: config.not_present,
         removing: config.removing,
-        non_allocating: config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) != 0,
-        whole_disk: config.raw.get_u64("whole_disk").unwrap_or(0) != 0,
+        non_allocating: stats.get(VdevStat::NoAlloc) != 0,
+        whole_disk: config.raw.get_u64(key::WHOLE_DISK).unwrap_or(0) != 0,
         type_name: config.name(),
-        space: None,
-        device_size: device.filter(|_| status.state >= VdevState::Degraded).map(|d| d.size()),
-        children,
+        space: (size > 0).then(|| Space {
+            size,
+            allocated: stats.get(VdevStat::Alloc),
+            fragmentation: Some(fragmentation).filter(|n| *n != u64::MAX),
+            checkpoint: stats.get(VdevStat::Checkpoint),
+        }),
+        device_size: Some(stats.get(VdevStat::Pspace)).filter(|size| *size > 0),
+        slow: stats.get(VdevStat::SlowIos),
+        work: [Progress::of(&stats, Work::Initialize), Progress::of(&stats, Work::Trim)],
+        io: figures::io(&config.raw),
+        queue: figures::queue(&config.raw),
+        children: config.children.iter().map(|child| make(child, class)).collect(),
     }
 }
 
-/// A cache device or spare, as the pool's list describes it. It is present if its label was found.
-fn aside(list: &NvList, devices: &HashMap<Guid, String>) -> Vdev {
-    let guid = Guid(list.get_u64(key::GUID).unwrap_or(0));
+/// A cache device or spare, as the pool's list describes it.
+fn aside(list: &NvList) -> Vdev {
+    let stats = VdevStats::of(list);
+    let (state, aux) = stats.health();
     let text = |name: &str| list.get_str(name).map(str::to_owned);
-    let here = devices.get(&guid);
     let kind = list.get_str(key::TYPE).and_then(VdevType::from_name).unwrap_or(VdevType::File);
-    let (state, aux) = match here.is_some() || kind == VdevType::DraidSpare {
-        _ if list.get_u64(key::OFFLINE) == Some(1) => (VdevState::Offline, VdevAux::None),
-        true => (VdevState::Healthy, VdevAux::None),
-        false => (VdevState::CantOpen, VdevAux::OpenFailed),
-    };
     Vdev {
-        kind,
-        guid,
+        guid: Guid(list.get_u64(key::GUID).unwrap_or(0)),
         state,
-        aux,
-        errors: VdevErrors::default(),
-        class: Class::Normal,
-        path: here.cloned().or_else(|| text(key::PATH)),
-        phys_path: text("phys_path"),
-        devid: text("devid"),
-        stale: false,
-        not_present: false,
-        removing: false,
-        non_allocating: false,
-        whole_disk: list.get_u64("whole_disk").unwrap_or(0) != 0,
-        type_name: kind.name().to_owned(),
-        space: None,
-        device_size: here.and_then(|path| std::fs::metadata(path).ok()).map(|m| m.len()),
-        children: Vec::new(),
+        path: text(key::PATH),
+        phys_path: text(key::PHYS_PATH),
+        devid: text(key::DEVID),
+        whole_disk: list.get_u64(key::WHOLE_DISK).unwrap_or(0) != 0,
+        errors: stats.errors(),
+        device_size: Some(stats.get(VdevStat::Pspace)).filter(|size| *size > 0),
+        slow: stats.get(VdevStat::SlowIos),
+        io: figures::io(list),
+        queue: figures::queue(list),
+        ..lost(kind, aux)
     }
 }
 

@@ -5,17 +5,18 @@
 //! cannot continue would never end: that is an error.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::stats::{Activity, REBUILD_ACTIVE};
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
-use pool::Pool;
 use pool::prop::nicenum;
-use site::Imported;
+use site::{Imported, Query};
 use vdev::VdevType;
 
-use super::activity::{Activity, REBUILD_ACTIVE};
+use super::describe;
 use super::repeat::{Repeat, timestamp};
+use super::vdevs::{Vdevs, brief_stats};
+use crate::answers;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::here::here;
@@ -32,8 +33,6 @@ const REMOVE: usize = 4;
 const RESILVER: usize = 5;
 const SCRUB: usize = 6;
 const EXPAND: usize = 8;
-/// A removal or an expansion that is in progress (OpenZFS: `DSS_SCANNING`).
-const SCANNING: u64 = 1;
 /// Interval at which to check whether the other command is done.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -63,7 +62,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let (mut row, mut next) = (0, Instant::now());
     loop {
         here().look_again();
-        let left = left(&pools::open(&record)?)?;
+        let left = left(&pools::query(&record)?)?;
         if let Some(every) = every.filter(|_| Instant::now() >= next) {
             print(call, &wanted, &left, row)?;
             row += 1;
@@ -78,7 +77,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         }
         // the process that had the pool may have finished meanwhile
         here().look_again();
-        let left = self::left(&pools::open(&record)?)?;
+        let left = self::left(&pools::query(&record)?)?;
         if is_any(&wanted, &left) {
             finish(&record, &wanted, &left)?;
         }
@@ -90,15 +89,16 @@ fn is_any(wanted: &[bool], left: &Left) -> bool {
 }
 
 /// The remaining bytes of each activity.
-fn left(pool: &Arc<Pool>) -> Result<Left, Failure> {
+fn left(query: &Query) -> Result<Left, Failure> {
     let mut left = [0; ACTIVITIES.len()];
-    let activity = Activity::of(pool)?;
-    let space = pool.space().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
-    left[FREE] = space.freeing;
+    let config = brief_stats(query)?;
+    let activity = Activity::of(&config);
+    let freeing = describe::props(query, &[])?.get_nvlist("freeing").and_then(|prop| answers::value(prop, "value"));
+    left[FREE] = freeing.and_then(|value| value.number()).unwrap_or(0);
     left[DISCARD] = activity.checkpoint.as_ref().filter(|c| c.discarding).map_or(0, |c| c.space.max(1));
-    let removal = activity.removal.as_ref().filter(|r| r.state == SCANNING);
+    let removal = activity.removal.as_ref().filter(|r| r.state == ScanState::Scanning);
     left[REMOVE] = removal.map_or(0, |r| r.to_copy.saturating_sub(r.copied).max(1));
-    let expansion = activity.expansion.as_ref().filter(|e| e.state == SCANNING);
+    let expansion = activity.expansion.as_ref().filter(|e| e.state == ScanState::Scanning);
     left[EXPAND] = expansion.map_or(0, |e| e.to_reflow.saturating_sub(e.reflowed).max(1));
     let runs = |s: &&ScanPhys| s.state == ScanState::Scanning && s.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0;
     if let Some(scan) = activity.scan.as_ref().filter(runs) {
@@ -108,7 +108,7 @@ fn left(pool: &Arc<Pool>) -> Result<Left, Failure> {
     if activity.rebuilds.iter().any(|(_, rebuild)| rebuild.state == REBUILD_ACTIVE) {
         left[RESILVER] = left[RESILVER].max(1);
     }
-    if pool.tree().config().walk().any(|vdev| matches!(vdev.kind, VdevType::Replacing | VdevType::Spare)) {
+    if Vdevs::of(&config)?.root.walk().iter().any(|vdev| matches!(vdev.kind, VdevType::Replacing | VdevType::Spare)) {
         left[REPLACE] = left[RESILVER];
     }
     Ok(left)
