@@ -3,7 +3,6 @@
 use base::Guid;
 use control::{Control, Ioc};
 use nvlist::NvList;
-use ondisk::label::key;
 use site::Imported;
 use vdev::VdevState;
 
@@ -120,9 +119,8 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
             }
             continue;
         };
-        let spares = pool.spares().map_err(|e| failed(format!("{doing}: {e}")))?;
-        let is_spare = spares.iter().any(|spare| spare.get_u64(key::GUID) == Some(vdev.guid.0));
-        let done = match aside && is_spare {
+        let is_spare = aside && Vdevs::ask(&query)?.spares.iter().any(|spare| spare.guid == vdev.guid);
+        let done = match is_spare {
             true => Err("device is reserved as a hot spare".to_owned()),
             false => one(&control, device, vdev.guid, change),
         };
