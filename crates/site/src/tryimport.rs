@@ -1,6 +1,6 @@
 //! The configuration that a pool would have if it was imported (OpenZFS: `spa_tryimport`).
 //!
-//! It is that of [`Ioc::PoolStats`](control::Ioc::PoolStats), with `state` as the labels have it, `timestamp`, and `load_info`. For a pool that does not
+//! It is that of [`Ioc::PoolStats`], with `state` as the labels have it, `timestamp`, and `load_info`. For a pool that does not
 //! open this list has `errno` and `error`, in `aux` the number that the root vdev would have, in `unsup_feat` the features that are not supported,
 //! and `older_state` where the devices hold only an older state than the last one; the vdevs are described as far as labels and devices allow.
 
