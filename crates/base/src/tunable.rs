@@ -146,12 +146,12 @@ tunables! {
     ZFS_DBGMSG_ENABLE = "zfs_dbgmsg_enable", 1, "whether debug messages are kept";
     ZFS_DBGMSG_MAXSIZE = "zfs_dbgmsg_maxsize", 4 << 20, "bytes of debug messages that are kept";
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000, "how long a device may have an I/O before that counts as slow, in ms";
-    ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1, "whether I/Os that a device does not end, and txgs whose sync does not end, are told of";
-    ZFS_DEADMAN_FAILMODE = "zfs_deadman_failmode", 0, "what else then becomes of the process: it goes on (wait, continue), or ends (panic)",
+    ZFS_DEADMAN_ENABLED = "zfs_deadman_enabled", 1, "whether hung I/Os and txgs whose sync hangs are reported";
+    ZFS_DEADMAN_FAILMODE = "zfs_deadman_failmode", 0, "what the process does then: go on (wait, continue), or end (panic)",
         ["wait", "continue", "panic"];
-    ZFS_DEADMAN_ZIOTIME_MS = "zfs_deadman_ziotime_ms", 300_000, "how long a device may have an I/O before that is told, in ms";
-    ZFS_DEADMAN_SYNCTIME_MS = "zfs_deadman_synctime_ms", 600_000, "how long the sync of a txg may take before that is told, in ms";
-    ZFS_DEADMAN_CHECKTIME_MS = "zfs_deadman_checktime_ms", 60_000, "how often I/Os and syncs are looked at for that, in ms";
+    ZFS_DEADMAN_ZIOTIME_MS = "zfs_deadman_ziotime_ms", 300_000, "time after which an I/O is reported as hung, in ms";
+    ZFS_DEADMAN_SYNCTIME_MS = "zfs_deadman_synctime_ms", 600_000, "time after which the sync of a txg is reported as hung, in ms";
+    ZFS_DEADMAN_CHECKTIME_MS = "zfs_deadman_checktime_ms", 60_000, "interval at which hung I/Os and syncs are looked for, in ms";
     ZFS_VDEV_DEFAULT_MS_COUNT = "zfs_vdev_default_ms_count", 200, "metaslabs that a new vdev of middle size gets";
     ZFS_VDEV_DEFAULT_MS_SHIFT = "zfs_vdev_default_ms_shift", 29, "log2 of the least metaslab size of a large vdev";
     ZFS_VDEV_MS_COUNT_LIMIT = "zfs_vdev_ms_count_limit", 1 << 17, "most metaslabs of a vdev";
@@ -161,7 +161,7 @@ tunables! {
     METASLAB_FORCE_GANGING = "metaslab_force_ganging", (16 << 20) + 1, "blocks from this size on are sometimes ganged, for tests";
     METASLAB_FORCE_GANGING_PCT = "metaslab_force_ganging_pct", 3, "how often they are, in percent";
     ZFS_PREFETCH_DISABLE = "zfs_prefetch_disable", 0, "whether readers are not read ahead of";
-    ZFETCH_MAX_STREAMS = "zfetch_max_streams", 8, "readers of one file that are told apart";
+    ZFETCH_MAX_STREAMS = "zfetch_max_streams", 8, "readers of one file that are recognized";
     ZFETCH_MIN_DISTANCE = "zfetch_min_distance", 4 << 20, "bytes read ahead of a reader after which the distance grows slowly";
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", 64 << 20, "most bytes read ahead of a reader";
     SPA_LOAD_VERIFY_METADATA = "spa_load_verify_metadata", 1, "whether an import reads the metadata that was born in the last txgs";
@@ -188,7 +188,7 @@ tunables! {
     ZFS_SCAN_SUSPEND_PROGRESS = "zfs_scan_suspend_progress", 0, "whether scrubs and resilvers read nothing, for tests";
     ZUSE_SCRUB_THREADS = "zuse_scrub_threads", 0, "threads that check what a scrub or resilver reads; 0 as many as there are cores";
     ZUSE_SCRUB_DECOMPRESS = "zuse_scrub_decompress", 1, "whether a scrub expands the compressed blocks that it reads, and takes those for damaged that cannot be";
-    ZUSE_CATCH_UP_MS = "zuse_catch_up_ms", 3000, "how long, about, who opens a pool for writing resilvers devices that missed writes, in ms; 0 not at all";
+    ZUSE_CATCH_UP_MS = "zuse_catch_up_ms", 3000, "about how long opening a pool for writing waits to resilver devices that missed writes, in ms; 0 not at all";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";
 }
 

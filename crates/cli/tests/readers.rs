@@ -104,7 +104,7 @@ fn a_reader_whose_space_is_needed_is_told_and_no_device_is_blamed() {
     for reader in readers {
         let (code, rest, told) = reader.end();
         assert!(rest.iter().all(|byte| *byte == b'A'), "bytes of another file");
-        assert!(code == 0 || told.contains("the space of what was freed is used again"), "{told}");
+        assert!(code == 0 || told.contains("its space was reused"), "{told}");
         failed += i32::from(code != 0);
     }
     assert!(failed > 0, "nobody was told");
@@ -137,7 +137,7 @@ fn a_reader_of_what_is_given_up_is_told() {
         for reader in readers {
             let (code, rest, told) = reader.end();
             assert!(rest.iter().all(|byte| *byte == b'A'), "{again}: bytes of another file");
-            assert!(code == 1 && told.contains("the space of what was freed is used again"), "{again}: {code} {told}");
+            assert!(code == 1 && told.contains("its space was reused"), "{again}: {code} {told}");
         }
         nothing_counted(&s);
     }
@@ -161,7 +161,7 @@ fn a_reader_that_begins_while_a_state_is_given_up_is_told() {
     file.lock().unwrap();
     for sum in ["on", "off"] {
         let ran = s.run(&["cat", &format!("t/{sum}:/f")]);
-        assert!(ran.code == 1 && ran.err.contains("the space of what was freed is used again"), "{sum}: {}", ran.err);
+        assert!(ran.code == 1 && ran.err.contains("its space was reused"), "{sum}: {}", ran.err);
     }
     // the command that gave it up was killed
     drop(file);

@@ -141,7 +141,7 @@ pub enum Error {
         why: Option<String>,
     },
     /// Blocks of a state's last txgs are not there (EIO).
-    #[error("of what was written last, {metadata} blocks of metadata and {data} of data cannot be read")]
+    #[error("{metadata} metadata blocks and {data} data blocks of the last txgs cannot be read")]
     Unverified {
         /// Blocks of metadata.
         metadata: u64,
@@ -174,7 +174,7 @@ pub enum Error {
     Background {
         /// The task.
         task: &'static str,
-        /// What went wrong.
+        /// The cause.
         source: std::sync::Arc<Error>,
     },
     /// The pool was closed meanwhile (EIO).

@@ -75,7 +75,7 @@ pub enum Refusal {
     #[error("property value too long")]
     ValueTooLong,
     /// Only an encryption root has a place of its key (EACCES).
-    #[error("keylocation can only be set on an encryption root, and to a place")]
+    #[error("keylocation must be 'prompt' or a URI, and can only be set on an encryption root")]
     KeyLocation,
     /// The new place would need another key (EACCES).
     #[error("would change the encryption root")]

@@ -115,7 +115,7 @@ pub enum Error {
         copies: CopyFailures,
     },
     /// Another host writes the pool and has reused space that was freed since the state being read (`ESTALE`).
-    #[error("block {bm}: the pool was changed while it was read, and the space of what was freed is used again")]
+    #[error("block {bm}: it was freed while the pool was being read, and its space was reused")]
     Overtaken {
         /// The block.
         bm: Bookmark,

@@ -471,7 +471,7 @@ impl Files {
         let trimmed = path.strip_suffix(b"/").unwrap_or(path);
         let (parent, name) = split(trimmed);
         if name.is_empty() || name == b"." || name == b".." {
-            let refusal = Refusal::Invalid("it is no name of its own");
+            let refusal = Refusal::Invalid("the path does not end in a name");
             return Err(Error::at(path)(refusal.of(self.fs().root())));
         }
         let dir = self.directory(parent)?;
