@@ -27,7 +27,7 @@ const PIECE: usize = 1 << 20;
 const SMALL: usize = 4096;
 /// Pieces that differ; then they come again.
 const PIECES: u64 = 64;
-/// What is read at random: all of it in the ARC.
+/// The bytes that are read at random: all of them in the ARC.
 const HOT: u64 = 256 << 20;
 const THREADS: u64 = 2;
 

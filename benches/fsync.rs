@@ -71,7 +71,7 @@ impl Device for Moody {
     }
 }
 
-/// What one round of all writers gave.
+/// The result of one round of all writers.
 struct Round {
     zuse: f64,
     host: f64,

@@ -44,7 +44,7 @@ struct Row {
     pass1: f64,
     passes: u64,
     writes: f64,
-    /// Of these, of the MOS; of other metadata.
+    /// Writes of the MOS among these; those of other metadata.
     mos_writes: f64,
     meta_writes: f64,
     mos_mb: f64,
@@ -228,7 +228,7 @@ fn timed_import(dir: &std::path::Path, shape: &Shape, what: &str) -> Arc<Spa> {
     spa
 }
 
-/// What this process has in memory.
+/// The memory of this process.
 fn resident_mb() -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -275,7 +275,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Of a pool of `size` bytes, filled in percent.
+    /// Fills so many percent of a pool of `size` bytes.
     #[allow(clippy::expect_used)]
     fn fill(spa: &Arc<Spa>, object: Object, size: u64, percent: u64, in_pieces: bool) -> Blocks {
         let percent = if in_pieces { percent * 8 / 5 } else { percent };

@@ -23,7 +23,7 @@ struct Zuse {
     dir: PathBuf,
 }
 
-/// What a process took.
+/// The resources that a process took.
 #[derive(Clone, Copy, Default)]
 struct Took {
     cpu: f64,
@@ -82,7 +82,7 @@ impl Zuse {
     }
 }
 
-/// What a process takes until its end, which is to be a good one.
+/// Returns the resources that a process takes until its end, which must be a good one.
 #[allow(clippy::expect_used)]
 fn watched(mut child: Child) -> Took {
     let mut took = Took::default();

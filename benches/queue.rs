@@ -27,7 +27,7 @@ const BLOCK: u64 = 4096;
 /// Pointers of one indirect block.
 const FANOUT: u64 = 1 << 10;
 
-/// What is measured.
+/// A case that is measured.
 #[derive(Clone, Copy)]
 struct Case {
     ms: u64,

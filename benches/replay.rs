@@ -33,7 +33,7 @@ const NAME: &str = "z";
 const FILE: u64 = 4 << 20;
 const DIRS: u64 = 256;
 const SMALL_FILES: u64 = 50_000;
-/// What the peer writes to: blocks of 8 KiB, in files of 64 MiB here.
+/// The files that the peer writes to: blocks of 8 KiB, in files of 64 MiB here.
 const PEER_BLOCKS: u64 = 200_000;
 const PEER_FILE: u64 = 64 << 20;
 
@@ -48,7 +48,7 @@ fn number(name: &str, or: u64) -> u64 {
     numbers(name, "").first().copied().unwrap_or(or)
 }
 
-/// What is logged.
+/// The records that are logged.
 #[derive(Clone, Copy, PartialEq)]
 enum Load {
     Write,
@@ -126,7 +126,7 @@ fn line(kind: &str, ms: u64, depth: u64, way: &str, took: &Took) {
     println!("{kind:<8}{ms:>5} ms{depth:>7}{way:>12}{records:>10}{import:>10.2}{replay:>10.2}{rate:>12.0}{cpu:>10.2}");
 }
 
-/// What an import and a replay took, in seconds; of the replay also the CPU seconds of all threads.
+/// The seconds that an import and a replay took; of the replay also the CPU seconds of all threads.
 struct Took {
     records: u64,
     import: f64,
@@ -173,7 +173,7 @@ struct Crashed {
     commits: (f64, f64),
 }
 
-/// What is on disk before.
+/// The state on disk before.
 struct Found {
     dirs: Vec<u64>,
     large: Vec<u64>,
@@ -393,7 +393,7 @@ fn kept() {
     }
 }
 
-/// What the peer does, both engines in turn.
+/// The work of the peer, both engines in turn.
 fn peer() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join("zuse-replay");
     drop(std::fs::create_dir_all(&dir));

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use benches::streams::{PERCENT, SENT, Sent, Source, cost, figure, kept};
 use benches::{median, number, run_peer, zpeer};
 
-/// Where a stream goes.
+/// The destination of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Out {
     Null,
@@ -64,7 +64,7 @@ fn print(source: &Source, sent: &Sent, out: Out, who: &str, rounds: &[Figures]) 
     );
 }
 
-/// What throws away all that comes, as another process.
+/// A process that throws away all that comes.
 #[allow(clippy::expect_used)]
 fn drain() -> (std::process::Child, File) {
     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");

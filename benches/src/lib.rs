@@ -1,4 +1,4 @@
-//! What the benchmarks share: the peer (OpenZFS's engine in user space, `peer/`), medians, a table.
+//! Helpers that the benchmarks share: the peer (OpenZFS's engine in user space, `peer/`), medians, a table.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// That of the `zuse` binary.
+/// The allocator of the `zuse` binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,7 +51,7 @@ pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
     results.map(fields).collect()
 }
 
-/// What the command line says of `name=…`.
+/// The value of `name=…` on the command line.
 #[must_use]
 pub fn text(name: &str, or: &str) -> String {
     let given = |arg: String| Some(arg.strip_prefix(name)?.strip_prefix('=')?.to_owned());
@@ -95,7 +95,7 @@ pub fn zuse() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// What a program took, in seconds.
+/// The seconds that a program took.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
     /// From start to end.

@@ -13,7 +13,7 @@ use pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 
-/// What went to and came from the devices of a pool.
+/// The bytes that went to and came from the devices of a pool.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Writes.
@@ -24,7 +24,7 @@ pub struct Traffic {
     pub reads: AtomicU64,
     /// Bytes read.
     pub read: AtomicU64,
-    /// What each write takes longer, in microseconds.
+    /// The delay of each write, in microseconds.
     pub write_delay_us: AtomicU64,
 }
 

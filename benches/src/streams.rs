@@ -33,7 +33,7 @@ pub struct Source {
 /// A stream that is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// What it is called in the table.
+    /// Its name in the table.
     pub name: &'static str,
     /// The pool.
     pub pool: &'static str,
@@ -115,7 +115,7 @@ impl Source {
     }
 }
 
-/// What a piece of work cost this process.
+/// The cost of a piece of work for this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Seconds.
@@ -158,7 +158,7 @@ pub fn warm(gib: u64) {
     drop(toucher);
 }
 
-/// What the process of [`warm`] does; whether this is one.
+/// Does the work of the process of [`warm`]; returns whether this is one.
 #[must_use]
 pub fn touched() -> bool {
     let gib = crate::number("touch", 0);
@@ -168,7 +168,7 @@ pub fn touched() -> bool {
     gib > 0
 }
 
-/// Where pools are kept from run to run: `$ZUSE_BENCH_DIR`, or `target/bench`.
+/// The directory in which pools are kept from run to run: `$ZUSE_BENCH_DIR`, or `target/bench`.
 #[must_use]
 pub fn kept() -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench");

@@ -60,7 +60,7 @@ fn pool(words: &[&str], devices: &[&str]) -> (Session, tempfile::TempDir, Vec<Pa
     (session, dir, paths)
 }
 
-/// Where a device is put away: in its own folder it would be found under any name.
+/// The path at which a device is put away: in its own folder it would be found under any name.
 fn away(path: &Path) -> PathBuf {
     let elsewhere = path.parent().unwrap().join("elsewhere");
     std::fs::create_dir_all(&elsewhere).unwrap();

@@ -1,6 +1,6 @@
 //! `zuse zdb -d` against OpenZFS's zdb on the fixtures, byte for byte.
 //!
-//! Where zdb is wrong, ours is right instead, and the difference is undone here:
+//! Ours is right where zdb is wrong, and the difference is undone here:
 //! * zdb calls gzip as inherited compression `gzip-6-unknown` (it takes it for one with a separate level);
 //! * with object −1 it continues with all objects from 1 on (the number wraps);
 //! * of encrypted datasets without the key it leaves out some segments of objects with several levels of indirect

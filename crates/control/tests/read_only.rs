@@ -27,7 +27,7 @@ fn filled(dir: &std::path::Path) -> Control {
     control
 }
 
-/// What both answer alike: the errno, or the list.
+/// The answer of both, which is the same: the errno, or the list.
 fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Errno> {
     let look = ReadOnlyControl::new(control.spa().view().unwrap());
     let answers = [control.call(ioc, name, input), look.call(ioc, name, input)];

@@ -90,7 +90,7 @@ fn a_hostile_list_does_not_get_into_the_pool() {
     control.spa().export().unwrap();
 }
 
-/// What is said with a stream is checked before anything is received.
+/// Properties given with a stream are checked before anything is received.
 #[test]
 fn what_the_user_says_is_checked_first() {
     let dir = tempfile::tempdir().unwrap();

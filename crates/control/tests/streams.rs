@@ -19,7 +19,7 @@ fn list(pairs: &[(&str, Value)]) -> NvList {
     list
 }
 
-/// What was written, for all clones.
+/// The bytes written, for all clones.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -34,7 +34,7 @@ impl Write for Written {
     }
 }
 
-/// What is read, from a place that all clones share.
+/// The bytes to read, from a position that all clones share.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Cursor<Vec<u8>>>>);
 

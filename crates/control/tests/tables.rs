@@ -205,7 +205,7 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
     ]
 };
 
-/// Those whose keys are names of things, of which there must be one.
+/// The requests whose keys are names of things, of which there must be one.
 const THINGS: &[(Ioc, &str, &str, DataType)] = &[
     (Ioc::Bookmark, "bookmark", "t#none", DataType::String),
     (Ioc::DestroyBookmarks, "destroy_bookmarks", "t#none", DataType::Boolean),

@@ -1,4 +1,4 @@
-//! What stays in the cache of what is written.
+//! The blocks that stay in the cache when they are written.
 #![allow(clippy::unwrap_used)]
 
 mod live;

@@ -113,7 +113,7 @@ fn what_is_met_again_and_what_a_scrub_finds_does_not_count() {
     spa.export().unwrap();
 }
 
-/// Where its neighbours have such errors as well, it is not the device.
+/// A device is not to blame for errors that its neighbours have as well.
 #[test]
 fn devices_that_err_together_are_not_degraded() {
     let (spa, devices, file) = make("mirror d0 d1", 2);

@@ -368,7 +368,7 @@ fn special_directories_cannot_be_named() {
     live.judged();
 }
 
-/// What is received while a scrub is under way takes its target's place: it is read as the target, or what was read of it counts there.
+/// A dataset received while a scrub is under way takes its target's place: it is read as the target, or what was read of it counts there.
 #[test]
 fn a_scrub_follows_heads_that_change_places() {
     for (in_mind, goes) in [(false, true), (true, true), (true, false)] {

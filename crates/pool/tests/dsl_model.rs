@@ -119,7 +119,7 @@ impl Dice {
     }
 }
 
-/// What was refused changes nothing; what failed otherwise is a bug.
+/// A refused operation changes nothing; any other failure is a bug.
 fn allowed(result: Result<(), Error>) -> bool {
     match result {
         Ok(()) => true,

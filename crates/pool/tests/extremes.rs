@@ -12,7 +12,7 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
 const BLOCK: usize = 16 << 10;
-/// What makes blocks fail on purpose, makes devices slow, names this machine, or says what is not to be read.
+/// Tunables that make blocks fail on purpose, make devices slow, name this machine, or say what is not to be read.
 const NOT_LIMITS: [&str; 6] = [
     "metaslab_force_ganging",
     "metaslab_force_ganging_pct",

@@ -24,7 +24,7 @@ struct Weak {
     device: MemoryDevice,
     /// Nothing at all can be written.
     dead: AtomicBool,
-    /// So many writes of blocks fail.
+    /// The number of writes of blocks that fail.
     bad_writes: AtomicU64,
     /// Blocks cannot be read.
     deaf: AtomicBool,
@@ -105,7 +105,7 @@ fn write(spa: &Arc<Spa>, file: &Object, seed: u64) {
     spa.sync().unwrap();
 }
 
-/// What the configuration on disk says of device `name`: faulted, degraded, why.
+/// The configuration on disk of device `name`: faulted, degraded, why.
 fn said(spa: &Arc<Spa>, name: &str) -> (u64, u64, Option<String>) {
     fn find(list: &NvList, name: &str) -> Option<NvList> {
         if list.get_str(key::PATH) == Some(name) {

@@ -1,4 +1,4 @@
-//! What was freed is not used again before its time: two txgs, whoever has the pool open then, and as long as somebody reads it.
+//! Freed space is not used again before its time: two txgs, whoever has the pool open then, and as long as somebody reads it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::any::Any;

@@ -68,7 +68,7 @@ impl Crashed {
         Spa::import(&found[0], &ImportOptions { open, rewind, force: true, ..ImportOptions::default() }, hooks())
     }
 
-    /// What an import takes: the newest state, or the one before; and what it found missing.
+    /// The state that an import takes, the newest or the one before, and the errors that it found.
     fn taken(&self, rewind: bool, verify: Option<LoadPolicy>) -> (Txg, LoadErrors) {
         let spa = self.import(rewind, verify).unwrap();
         let object = spa.view().unwrap().dataset("t").unwrap().objset().unwrap().object(self.object).unwrap();

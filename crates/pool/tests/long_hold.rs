@@ -1,4 +1,4 @@
-//! What somebody reads for long is not destroyed, by this process or another.
+//! Datasets that somebody reads for long are not destroyed, by this process or another.
 #![allow(clippy::unwrap_used)]
 
 mod live;

@@ -1,4 +1,4 @@
-//! What OpenZFS's kernel module says of the fixtures' pools, and what we say.
+//! The output of OpenZFS's kernel module about the fixtures' pools, and ours.
 //!
 //! Each manifest was made from a read-only import with the altroot `/m/truth`. Three things in it are of that import, not of the pool:
 //! the mount option `ro` (readonly is on, temporarily), what is mounted, and that nothing counts as allocated.
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 /// The pools whose manifest was made after a read-write import of a copy, which replayed the intent log.
 const REPLAYED: [&str; 2] = ["zil-a", "zilslog-a"];
-/// What a read-write import changes though nothing is replayed.
+/// The properties that a read-write import changes though nothing is replayed.
 const CHANGED_BY_IMPORT: [&str; 4] = ["used", "available", "logicalused", "usedbychildren"];
 
 struct Check {

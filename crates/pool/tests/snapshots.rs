@@ -238,7 +238,7 @@ fn what_is_gone_already_is_passed_over() {
     drop(check(dir.path(), spa));
 }
 
-/// Of some hundred in one call one cannot be: none is made, none destroyed.
+/// A call for some hundred, of which one cannot be, makes or destroys none.
 #[test]
 fn one_bad_name_among_many_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();

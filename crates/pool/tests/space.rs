@@ -13,7 +13,7 @@ use oracle::fixtures;
 use oracle::said::Call;
 use pool::Pool;
 
-/// What is known of one metaslab: space map object, unflushed txg, and how many free segments there are of each power of two.
+/// The facts about one metaslab: space map object, unflushed txg, and how many free segments there are of each power of two.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Metaslab {
     offset: u64,

@@ -96,7 +96,7 @@ fn stream(fs: &str, list: nvlist::NvList) -> RecvBegin {
     }
 }
 
-/// What is done, once it is `armed`.
+/// The operation that is done, once it is `armed`.
 type Deed = fn(&Arc<Spa>, armed: &dyn Fn()) -> Result<(), Error>;
 
 const DEEDS: [(&str, Deed); 12] = [
@@ -221,7 +221,7 @@ fn refusal<R>(result: Result<R, Error>) -> Refusal {
     }
 }
 
-/// What a ZAP has no room for is refused before anything is changed: it was found in the middle of a change.
+/// An entry that a ZAP has no room for is refused before anything is changed: that was found in the middle of a change.
 #[test]
 fn what_has_no_room_is_refused_before_the_change() {
     let dir = tempfile::tempdir().unwrap();

@@ -211,7 +211,7 @@ fn without_features() {
     judged(dir.path());
 }
 
-/// What a txg freed is not handed out before two more are synced. Who finds no space waits for them.
+/// Space that a txg freed is not handed out before two more are synced. A writer that finds no space waits for them.
 #[test]
 fn a_pool_that_is_filled_again_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -139,7 +139,7 @@ impl Fs {
         self.zil.commit(None).unwrap();
     }
 
-    /// What a log should hold.
+    /// The records that a log should hold.
     fn work(&self) {
         self.begin();
         self.log();
@@ -242,7 +242,7 @@ fn a_log_on_a_device_of_its_own() {
     logs_survive("mirror a b log l", true);
 }
 
-/// What ends a dataset's life, or its key's, ends its log: no block of it is left, and none is freed twice.
+/// The end of a dataset's life, or of its key's, ends its log: no block of it is left, and none is freed twice.
 #[test]
 fn logs_of_datasets_that_change_behind_their_backs() {
     let dir = tempfile::tempdir().unwrap();

@@ -160,7 +160,7 @@ fn pipes_in_the_state_folder_keep_nobody() {
     run("pipes_in_the_state_folder_keep_nobody", "pipes", &state);
 }
 
-/// What others may open they may lock, and keep commands waiting.
+/// Files that others may open they may lock, and keep commands waiting.
 #[test]
 fn files_of_the_state_are_private_and_the_folders_owners() {
     if is_child() {
@@ -185,7 +185,7 @@ fn files_of_the_state_are_private_and_the_folders_owners() {
     assert_eq!((mode(&deep), mode(deep.parent().unwrap())), (0o700, 0o700));
 }
 
-/// What a front is told of waiting.
+/// A front, and what it is told of waiting.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 

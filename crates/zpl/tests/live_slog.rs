@@ -188,7 +188,7 @@ fn a_log_among_the_data_does_without_a_device() {
     }
 }
 
-/// Of two log devices, the working one stays in use.
+/// The working one of two log devices stays in use.
 #[test]
 fn a_log_device_is_not_given_up_for_the_fault_of_another() {
     let _places = PLACES.read();
@@ -324,7 +324,7 @@ fn log_devices_come_and_go_under_writers() {
     rig.spa.export().unwrap();
 }
 
-/// What is acknowledged on a log that has just come is not lost with a cut at once.
+/// A commit that was acknowledged on a log that has just come is not lost with a cut at once.
 #[test]
 fn a_commit_right_after_a_log_device_has_come_is_safe() {
     let rig = Rig::new(&["/a"]);

@@ -8,7 +8,7 @@ use zuse::{CopyIn, Files, Imported, Pool, Report};
 
 const SIZE: u64 = 128 << 20;
 
-/// What was told of files.
+/// The reports about files.
 #[derive(Default)]
 struct Told(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! What somebody who is not root may do with [`Files`].
+//! The permissions of a user who is not root, with [`Files`].
 #![allow(clippy::unwrap_used)]
 
 use base::Errno;

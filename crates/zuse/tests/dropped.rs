@@ -1,4 +1,4 @@
-//! What a program changed and did not sync is there when the last handle of the pool is gone.
+//! Changes that a program did not sync are there when the last handle of the pool is gone.
 #![allow(clippy::unwrap_used)]
 
 use zuse::Pool;

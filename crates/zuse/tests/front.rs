@@ -1,4 +1,4 @@
-//! What a program may do wrong with the library without losing anything.
+//! Programs may use the library wrongly without losing anything.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::FileExt;
@@ -250,7 +250,7 @@ fn a_copy_within_a_pool_goes_past_damage() {
     }
 }
 
-/// What has a name keeps it until what replaces it is whole, and for good if that cannot be.
+/// A file keeps its name until the one that replaces it is whole, and for good if that cannot be.
 #[test]
 fn a_file_gives_way_only_to_one_that_is_whole() {
     let dir = tempfile::tempdir().unwrap();

@@ -55,7 +55,7 @@ struct World {
     origins: BTreeMap<String, String>,
 }
 
-/// What is seen of each name: the file, and the first of its names.
+/// The view of each name: the file, and the first of its names.
 type Shown = BTreeMap<Vec<u8>, (File, Vec<u8>)>;
 
 impl Tree {
@@ -123,7 +123,7 @@ fn shown(fs: &FileSystem) -> Shown {
 struct Run {
     env: Env,
     device: Arc<MemoryDevice>,
-    /// Where the next kill copies the device: bytes that are touched already cost no new memory.
+    /// The copy of the device that the next kill makes: bytes that are touched already cost no new memory.
     spare: Arc<MemoryDevice>,
     pool: Pool,
     open: BTreeMap<String, Files>,

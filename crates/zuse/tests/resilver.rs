@@ -249,7 +249,7 @@ fn a_scrub_without_errors_clears_what_was_missed() {
     rack.judge();
 }
 
-/// What only the checkpoint has is resilvered as well.
+/// Blocks that only the checkpoint has are resilvered as well.
 #[test]
 fn what_the_checkpoint_has_is_resilvered() {
     let rack = Rack::new("mirror a b");

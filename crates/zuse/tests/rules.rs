@@ -1,4 +1,4 @@
-//! What the library refuses before it is in a pool: values of properties, names, encryption without a key.
+//! The library refuses before anything of it is in a pool: values of properties, names, encryption without a key.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -124,7 +124,7 @@ fn what_is_lost_is_listed_and_a_pause_is_told() {
     spa.export().unwrap();
 }
 
-/// Those that are lost stay; those that were repaired, overwritten or freed are errors no more.
+/// Blocks that are lost stay errors; those that were repaired, overwritten or freed do not.
 #[test]
 fn only_errors_are_scrubbed() {
     let dir = tempfile::tempdir().unwrap();

@@ -168,7 +168,7 @@ fn with_failmode_panic_nothing_is_committed() {
     assert!(said.len() == 1 && said[0].contains("failure mode property for this pool is set to panic"), "{said:?}");
 }
 
-/// What a device loses that it had taken and not flushed is noticed before the txg is committed.
+/// The loss of blocks that a device had taken and not flushed is noticed before the txg is committed.
 #[test]
 fn a_txg_whose_blocks_were_lost_is_not_committed() {
     for lost in [false, true] {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use support::{each_fixture, open};
 use zuse::verify::{Names, Options, Summary, verify};
 
-/// What a fixture must come to.
+/// The result that a fixture must have.
 #[derive(PartialEq, Eq, Debug)]
 enum Verdict {
     /// Everything as it was written.

@@ -36,7 +36,7 @@ pub(crate) fn copy_in(pool: &Pool, from: &Path, dataset: &str) -> Imported {
     copy_in.finish().unwrap()
 }
 
-/// What a file is, apart from what a copy cannot keep. Files with several names have the first one here.
+/// A file, apart from what a copy cannot keep. Files with several names have the first one here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     kind: u8,
