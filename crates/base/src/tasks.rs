@@ -14,7 +14,7 @@ thread_local! {
     static MARK: Cell<Mark> = const { Cell::new(Mark { syncing: false, can_fail: false }) };
 }
 
-/// What a thread works for.
+/// The purpose of a thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     syncing: bool,

@@ -122,11 +122,11 @@ fn open_as(devices: &[Arc<dyn Device>], missing_log_ok: bool) -> Result<Arc<Pool
 pub struct Census {
     /// Number of block pointers.
     pub blocks: u64,
-    /// Those of gang blocks.
+    /// Pointers to gang blocks.
     pub ganged: u64,
-    /// Those with embedded data.
+    /// Pointers with embedded data.
     pub embedded: u64,
-    /// Those of MOS blocks compressed with LZ4.
+    /// Pointers to MOS blocks compressed with LZ4.
     pub mos_lz4: u64,
 }
 

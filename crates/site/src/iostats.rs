@@ -1,4 +1,4 @@
-//! What commands did with the devices of imported pools since the import, and what went wrong: what a kernel would count.
+//! The figures of what commands did with the devices of imported pools since the import, and of what went wrong: those that a kernel would count.
 //!
 //! A command opens the pool itself, and what it counts goes with it. So that `zpool iostat` and `status` can tell of all of them, each adds it to a record
 //! beside that of the import, `GUID.io` in the same folder: once a second while it runs, and at its end. Who looks meanwhile sees the work go
@@ -28,7 +28,7 @@ use crate::{Front, events, records};
 
 /// How often a command adds what it did.
 const EVERY: Duration = Duration::from_secs(1);
-/// What a process says of its queues holds for so long.
+/// The time for which the queues of a process count as it told of them.
 const QUEUES_HOLD: Duration = Duration::from_secs(3);
 /// I/Os that a device does not end and that are told of one by one.
 const OVERDUE_LINES: usize = 8;

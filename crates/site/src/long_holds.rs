@@ -95,7 +95,7 @@ pub struct OtherCommands {
 }
 
 impl OtherCommands {
-    /// Those of the pool that this command writes; the front is told of a command that is waited for.
+    /// The holds of other commands in the pool that this one writes; the front is told of a command that is waited for.
     #[must_use]
     pub fn new(front: Arc<dyn Front>) -> OtherCommands {
         OtherCommands { front, opened: Mutex::default() }

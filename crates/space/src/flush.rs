@@ -37,7 +37,7 @@ pub struct SummaryRow {
     pub txgs: u64,
     /// Metaslabs that were last flushed in one of them.
     pub metaslabs: u64,
-    /// Those of them with unflushed changes.
+    /// The metaslabs among them that have unflushed changes.
     pub dirty: u64,
     /// Blocks of the logs.
     pub blocks: u64,

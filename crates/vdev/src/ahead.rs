@@ -50,7 +50,7 @@ struct State {
 struct Lane {
     leaf: Arc<Leaf>,
     ranges: Vec<Range>,
-    /// Those before are done with.
+    /// The first range that is not done with.
     passed: usize,
 }
 

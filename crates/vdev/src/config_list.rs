@@ -53,7 +53,7 @@ const ORDER: [&str; 43] = [
     key::REMOVED,
 ];
 
-/// What a field says of its name.
+/// The contents of a field.
 enum Field<'c> {
     /// A number that is written where the configuration had it, or where it is not 0.
     Number(u64),

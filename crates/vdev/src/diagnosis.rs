@@ -22,7 +22,7 @@ const PLACES_MAX: usize = 2000;
 /// How many errors within which time are too many; none are if it is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Threshold {
-    /// So many.
+    /// The number of errors.
     pub events: u64,
     /// Within this time.
     pub within: Duration,
@@ -31,9 +31,9 @@ pub struct Threshold {
 /// The thresholds of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Of I/Os that its device fails (OpenZFS: the vdev properties `io_n` and `io_t`).
+    /// The threshold of I/Os that its device fails (OpenZFS: the vdev properties `io_n` and `io_t`).
     pub io: Threshold,
-    /// Of wrong bytes that it gives (OpenZFS: `checksum_n` and `checksum_t`).
+    /// The threshold of wrong bytes that it gives (OpenZFS: `checksum_n` and `checksum_t`).
     pub checksum: Threshold,
 }
 
@@ -43,7 +43,7 @@ impl Default for Thresholds {
     }
 }
 
-/// What to make of the I/Os that a device has failed.
+/// The judgement of the I/Os that a device has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// There is nothing new.

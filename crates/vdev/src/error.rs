@@ -189,7 +189,7 @@ pub enum Error {
     NotReopened {
         /// Its name.
         device: String,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
     /// A part of a label has the wrong checksum.

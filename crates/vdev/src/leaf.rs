@@ -31,7 +31,7 @@ pub struct Leaf {
     slot: Slot,
     pub(crate) errors: Arc<ErrorCounters>,
     pub(crate) queue: Arc<Queue>,
-    /// What counts of its errors.
+    /// The errors that count.
     diagnosis: Mutex<Diagnosis>,
     /// The reason why it is degraded, or was before its device went, as a number; that of [`VdevAux::None`] if it is not (OpenZFS:
     /// `vdev_degraded`, `vdev_label_aux`).
@@ -108,7 +108,7 @@ impl Leaf {
         self.config.path.as_deref()
     }
 
-    /// What to call it in messages: the name of its device, or of the last one that it had.
+    /// Its name in messages: that of its device, or of the last one that it had.
     #[must_use]
     pub fn name(&self) -> String {
         self.slot.name().or_else(|| self.config.path.clone()).unwrap_or_else(|| self.guid.to_string())
@@ -183,7 +183,7 @@ impl Leaf {
         self.diagnosis().forgive(self.device_errors());
     }
 
-    /// What it was found to be does not count any more; its state stays, unless it is faulted and has no device: then that is gone.
+    /// Forgets the verdicts on it; its state stays, unless it is faulted and has no device: then that is gone.
     pub(crate) fn pardon(&self) {
         self.degraded.store(VdevAux::None as u16, Ordering::Release);
         let is_lost = |slot: &Slot| !slot.has_device() && slot.health().state == VdevState::Faulted;
@@ -240,7 +240,7 @@ impl Leaf {
         self.diagnosis.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its device failed to read and write.
+    /// The number of reads and writes that its device failed.
     fn device_errors(&self) -> u64 {
         self.errors.write.get().saturating_add(self.errors.read.get())
     }
@@ -447,7 +447,7 @@ impl Leaf {
         })
     }
 
-    /// What to say where a flush failed for somebody else.
+    /// The error of a caller whose writes a failed flush of another one may have lost.
     pub(crate) fn failed_before(&self) -> Error {
         Error::Flush { device: self.name(), source: std::io::Error::other("an earlier flush failed") }
     }

@@ -1,4 +1,4 @@
-//! What stands below a top-level vdev: leaves, and groups of leaves of which each holds the same.
+//! The vdevs below a top-level vdev: leaves, and groups of leaves of which each holds the same.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) enum Node {
 #[derive(Debug)]
 pub(crate) struct Group {
     guid: Guid,
-    /// Those of a top-level vdev are its own, and these stay empty.
+    /// Its errors; those of a top-level vdev are counted there, and these stay empty.
     errors: Arc<ErrorCounters>,
     children: Vec<Node>,
 }

@@ -61,7 +61,7 @@ impl Overlay {
     }
 }
 
-/// Where `page` and the range from `offset` to `end` meet: in the page, and in the range.
+/// The bytes in which `page` and the range from `offset` to `end` meet: their place in the page, and in the range.
 fn meet(page: u64, offset: u64, end: u64) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
     let at = page.saturating_mul(PAGE);
     let (first, last) = (at.max(offset), at.saturating_add(PAGE).min(end));

@@ -98,7 +98,7 @@ impl Raidz {
         with_parity.next_multiple_of(self.parity + 1) << ashift
     }
 
-    /// Where the parts of a block born in `birth` lie.
+    /// The places of the parts of a block born in `birth`.
     pub(crate) fn map(&self, extent: Extent, birth: Txg) -> StripeMap {
         let logical = self.logical_width(birth);
         if logical == self.width { self.map_plain(extent) } else { self.map_expanded(extent, logical) }
@@ -165,7 +165,7 @@ impl Raidz {
         StripeMap { rows: map.collect() }
     }
 
-    /// Where sector number `sector` of the vdev lies, as child and device offset; `None` while an expansion moves sectors about.
+    /// The place of sector number `sector` of the vdev, as child and device offset; `None` while an expansion moves sectors about.
     pub(crate) fn sector_place(&self, sector: u64, ashift: u32) -> Option<(usize, u64)> {
         let place = || ((sector % self.width) as usize, physical((sector / self.width) << ashift));
         (!self.expanding).then(place)

@@ -211,7 +211,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What became of reading a leaf at `place`, one of `copies` of which number `good` is right.
+    /// The outcome of reading a leaf at `place`, one of `copies` of which number `good` is right.
     pub(crate) fn outcome(
         &self,
         leaf: &Leaf,

@@ -65,7 +65,7 @@ pub(crate) struct Slot {
     change: Mutex<Kept>,
 }
 
-/// What is only looked at when something changes.
+/// The parts that are only looked at when something changes.
 #[derive(Debug, Default)]
 struct Kept {
     /// The name of the last device.

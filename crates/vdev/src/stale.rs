@@ -159,7 +159,7 @@ impl VdevTree {
     }
 }
 
-/// What lies in at least `needed` of the sets.
+/// The ranges that lie in at least `needed` of the sets.
 fn covered(sets: &[Vec<Range<u64>>], needed: u64) -> Vec<Range<u64>> {
     let mut edges: Vec<(u64, i64)> = Vec::new();
     for range in sets.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Where the parts of one block lie on the children of a raidz or dRAID.
+//! The places of the parts of one block on the children of a raidz or dRAID.
 
 use ondisk::VDEV_LABEL_START_SIZE;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 pub(crate) struct Column {
     /// The child, by its place in the vdev.
     pub(crate) child: usize,
-    /// Where on the child, in bytes from the front of its device (labels included).
+    /// The offset on the child, in bytes from the front of its device (labels included).
     pub(crate) offset: u64,
     /// Bytes; 0 for a column that the block does not reach.
     pub(crate) size: usize,
@@ -46,7 +46,7 @@ pub(crate) struct StripeMap {
     pub(crate) rows: SmallVec<[Row; 1]>,
 }
 
-/// What a block must be for a geometry: a run of whole sectors on a vdev.
+/// A block as a geometry takes it: a run of whole sectors on a vdev.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     /// Offset on the top-level vdev, in bytes.

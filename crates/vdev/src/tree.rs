@@ -435,7 +435,7 @@ impl TopVdev {
         self.shape.psize_to_asize(psize, birth, self.ashift)
     }
 
-    /// What `asize` allocated bytes count for in the accounts of datasets: without parity, for blocks of 128 KiB (OpenZFS:
+    /// The bytes that `asize` allocated ones count for in the accounts of datasets: without parity, for blocks of 128 KiB (OpenZFS:
     /// `vdev_deflated_space`, and `bp_get_dsize` for each address of a block).
     #[must_use]
     pub fn deflated(&self, asize: u64) -> u64 {

@@ -11,7 +11,7 @@ use vdev::{IoClass, ReadCx};
 use crate::error::{CopyFailures, Fault};
 use crate::{Error, Zio};
 
-/// What becomes of I/O that failed because devices are gone.
+/// The fate of I/O that failed because devices are gone.
 pub trait Suspend: Send + Sync {
     /// Called with the failure. Returns `true`, perhaps much later, if the I/O is to be tried again, and `false` if the caller gets the error.
     /// `syncing`: it belongs to the sync of a txg, which cannot go on without it. `seen` is the same for all attempts of one I/O, and `None` at first.

@@ -348,7 +348,7 @@ fn xattrs(of: &Attributes<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(all)
 }
 
-/// What a regular file has from its position on.
+/// The rest of a regular file, from its position on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rest {
     /// The position.
@@ -360,7 +360,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Of an open file, whose position goes to its end; `None` if it is no regular file, for those have no holes.
+    /// The rest of an open file, whose position goes to its end; `None` if it is no regular file, for those have no holes.
     #[must_use]
     pub fn of(mut file: &File) -> Option<Rest> {
         let size = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();

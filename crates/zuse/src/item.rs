@@ -4,7 +4,7 @@ use zpl::{Kind, Node};
 
 use crate::dest::Meta;
 
-/// What names a file that has several names: it is the same file where this is the same.
+/// The identity of a file that has several names: it is the same file where this is the same.
 pub type LinkId = (u64, u64);
 
 /// A file without its data.
@@ -22,7 +22,7 @@ pub struct Item {
     pub size: u64,
     /// Set if the file may have other names.
     pub link: Option<LinkId>,
-    /// What of it could not be understood where it comes from, and is not here.
+    /// The part of it that could not be understood where it comes from, and is not here.
     pub trouble: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Item {
         Item { kind, meta, target: Vec::new(), device: (0, 0), size: 0, link: None, trouble: None }
     }
 
-    /// What a file of a pool is. Extended attributes and the target of a link that cannot be read are missing; the second value says why.
+    /// The item of a file of a pool. Extended attributes and the target of a link that cannot be read are missing; the second value says why.
     #[must_use]
     pub fn of_node(node: &Node) -> (Item, Option<zpl::Error>) {
         let attrs = node.attrs();

@@ -24,7 +24,7 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::here::here;
 use crate::pools::{self, stdout};
 
-/// What the figures need beside the names.
+/// The settings of the figures, beside the names.
 const FIGURES_WIDTH: usize = 42;
 /// The least room for names.
 const NAME_WIDTH: usize = 10;

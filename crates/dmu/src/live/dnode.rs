@@ -53,7 +53,7 @@ pub(crate) struct Dirty {
     pub(crate) head: Arc<DnodePhys>,
     /// Blocks written. They take precedence over `freed`.
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Those of them that are written to their final location already.
+    /// The blocks among them that are written to their final location already.
     pub(crate) placed: BTreeMap<u64, Placed>,
     /// Blocks written before the sync that are no longer wanted: the sync frees them.
     pub(crate) dropped: Vec<BlkPtr>,

@@ -35,7 +35,7 @@ pub(crate) struct Job {
     pub(crate) freed: Vec<Range<u64>>,
     /// Blocks written, and their fill counts.
     pub(crate) leaves: Vec<(u64, Block, u64)>,
-    /// Those of the leaves that are written already.
+    /// The leaves that are written already.
     pub(crate) placed: BTreeMap<u64, Placed>,
     /// The spill block, if written or removed.
     pub(crate) spill: Option<Option<Block>>,

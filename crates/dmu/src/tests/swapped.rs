@@ -174,7 +174,7 @@ fn same(old: &Arc<Objset>, new: &Arc<Objset>) {
 
 const LATER: &str = "put in later";
 
-/// What changes of a dataset of the other order is written in ours; the rest is read as it was, dnodes beside those that changed too.
+/// Changed parts of a dataset of the other byte order are written in ours; the rest is read as it was, dnodes beside those that changed too.
 #[test]
 fn a_dataset_of_the_other_byte_order_is_written() {
     for name in ["names-a", "legacy-a"] {

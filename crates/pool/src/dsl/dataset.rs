@@ -220,7 +220,7 @@ impl Dataset {
         Ok(self.inner.props.get_or_init(|| loaded))
     }
 
-    /// What it is.
+    /// Its kind.
     ///
     /// # Errors
     /// When the root block of a head cannot be read.

@@ -48,7 +48,7 @@ pub(in crate::dsl) struct OpenDataset {
     pub(in crate::dsl) replay: Mutex<()>,
     /// Its log, once it was asked for.
     pub(in crate::dsl) zil: OnceLock<Arc<Zil>>,
-    /// What is open on it for as long as somebody has it: the live file system or volume.
+    /// The live file system or volume that is open on it, for as long as somebody has it.
     shared: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
 }
 

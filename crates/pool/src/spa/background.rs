@@ -54,7 +54,7 @@ impl Background {
 /// Work of a pool that can be waited for, in the order of its numbers (OpenZFS: `zpool_wait_activity_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// What only a discarded checkpoint held is freed.
+    /// The blocks that only a discarded checkpoint held are freed.
     Discard,
     /// Blocks of destroyed datasets are freed.
     Free,

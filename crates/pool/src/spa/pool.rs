@@ -29,7 +29,7 @@ pub struct LoadInfo {
     pub guid_sum_differs: bool,
     /// Whether the state was chosen by a rewind (to a txg, or to the checkpoint).
     pub rewound: bool,
-    /// What of the last txgs cannot be read, where that was looked at ([`OpenOptions::verify`](crate::OpenOptions::verify)).
+    /// The damage of the last txgs, if it was looked for ([`OpenOptions::verify`](crate::OpenOptions::verify)).
     pub errors: LoadErrors,
 }
 
@@ -63,9 +63,9 @@ pub struct Pool {
     pub(crate) known: Known,
     pub(crate) space_state: OnceLock<Arc<SpaceState>>,
     pub(crate) adjusted: OnceLock<u64>,
-    /// What keeps the blocks of a view of a pool that is written.
+    /// The guard that keeps the blocks of a view of a pool that is written.
     pub(crate) entered: OnceLock<Arc<Txg>>,
-    /// Who writes the pool that this is a view of; nobody, if it is open for reading.
+    /// The writer of the pool that this is a view of; none if it is open for reading.
     pub(crate) spa: Weak<Spa>,
 }
 

@@ -62,7 +62,7 @@ pub struct SuspendedPool {
     pub guid: Guid,
     /// Its name.
     pub name: String,
-    /// What becomes of those that use it.
+    /// The fate of its users until then.
     pub failmode: FailMode,
     /// The failure that suspended it, in words.
     pub cause: String,

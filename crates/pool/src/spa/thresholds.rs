@@ -12,10 +12,10 @@ use crate::spa::mos::Mos;
 
 /// The properties, in the order of [`Values`].
 const NAMES: [&str; 4] = ["io_n", "io_t", "checksum_n", "checksum_t"];
-/// What a vdev without a property has stored, if anything (OpenZFS: `vdev_prop_default_numeric`).
+/// The value that a vdev without a property has stored, if any (OpenZFS: `vdev_prop_default_numeric`).
 const UNSET: u64 = u64::MAX;
 
-/// What is set of them on a vdev, or above it.
+/// The thresholds that are set on a vdev, or above it.
 type Values = [Option<u64>; 4];
 
 /// Whether a change of the property `name` is one of thresholds.

@@ -198,7 +198,7 @@ impl Pool {
         }
     }
 
-    /// What is computed. Operations and bytes are counted nowhere across commands.
+    /// Returns a property that is computed. Operations and bytes are counted nowhere across commands.
     fn vdev_fact(&self, name: &str, found: &FoundVdev) -> Result<u64, Error> {
         let config = &found.config;
         let device = self.tree().leaf(config.guid).and_then(|leaf| leaf.device());
@@ -284,7 +284,7 @@ impl Spa {
         })
     }
 
-    /// What the configuration says as well.
+    /// Changes a property that the configuration has as well.
     fn put_vdev_prop(&self, vdev: Guid, name: &str, value: &Value) {
         match (name, value) {
             ("path", Value::String(path)) => self.edit_vdev(vdev.0, &mut |nv| nv.insert(key::PATH, path.as_str())),

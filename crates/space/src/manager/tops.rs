@@ -90,7 +90,7 @@ pub(super) struct ClassState {
     pub(super) rotors: Vec<Rotor>,
 }
 
-/// Where an allocator is within a class: the group whose turn it is, and the bytes allocated in it.
+/// The position of an allocator within a class: the group whose turn it is, and the bytes allocated in it.
 #[derive(Default)]
 pub(super) struct Rotor {
     pub(super) at: AtomicUsize,

@@ -1,4 +1,4 @@
-//! What is on a device already.
+//! The contents that a device has already.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ impl InUse {
     }
 }
 
-/// What is on a device, if anything. Of a pool that says it is active, only its owner knows whether it is: it is told as *potentially active*.
+/// The contents of a device, if it has any. Of a pool that says it is active, only its owner knows whether it is: it counts as *potentially active*.
 ///
 /// # Errors
 /// If the device cannot be read.
@@ -148,7 +148,7 @@ const MARKS: [Mark; 22] = [
 
 /// Bytes that are looked at, from the front.
 const FRONT: u64 = 0x11000;
-/// Where the front of an ext file system's superblock is.
+/// The offset of an ext file system's superblock.
 const EXT_SUPERBLOCK: usize = 0x400;
 
 fn foreign(device: &dyn Device) -> Result<Option<InUse>, Error> {

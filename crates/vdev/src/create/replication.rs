@@ -14,7 +14,7 @@ const SIZE_FUZZ: u64 = 16 << 20;
 /// Finds a device by its path.
 type Find<'f> = dyn Fn(&str) -> Option<Arc<dyn Device>> + 'f;
 
-/// What is uneven about new vdevs, among themselves and against those of `pool` (its `vdev_tree`): lines as OpenZFS's `zpool` prints them, none
+/// The differences of new vdevs, among themselves and against those of `pool` (its `vdev_tree`): lines as OpenZFS's `zpool` prints them, none
 /// if all is well. `-f` overrides them; [`complaint`] puts the right words in front.
 #[must_use]
 pub fn replication(pool: Option<&NvList>, spec: &VdevSpec, device: &Find<'_>) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::SpecError;
 
-/// Where short names are looked for, the best first (OpenZFS: `zpool_default_search_paths`).
+/// The directories in which short names are looked for, the best first (OpenZFS: `zpool_default_search_paths`).
 const SEARCH: [&str; 9] = [
     "/dev/disk/by-vdev",
     "/dev/mapper",
@@ -45,7 +45,7 @@ pub fn resolve(word: &str) -> Result<PathBuf, SpecError> {
     }
 }
 
-/// What the C library says of an error, without Rust's addition.
+/// The words of the C library for an error, without Rust's addition.
 fn base_text(e: &std::io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

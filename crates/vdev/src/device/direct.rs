@@ -32,9 +32,9 @@ const CHUNK: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Direct {
     file: File,
-    /// What offsets and lengths are multiples of.
+    /// The unit of offsets and lengths.
     unit: u64,
-    /// What addresses of memory are multiples of.
+    /// The unit of addresses of memory.
     memory: usize,
     /// Held by those who write a part of a unit.
     edge: Mutex<()>,
@@ -185,7 +185,7 @@ fn is_in_memory(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|fs| [TMPFS, RAMFS].contains(&fs.f_type))
 }
 
-/// What offsets and addresses must be multiples of: what the system says, or what it takes.
+/// The units of offsets and addresses: those that the system names, or else those that it takes.
 fn units(file: &File) -> Option<(u64, usize)> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let is_usable = |unit: u64| unit.is_power_of_two() && unit <= ALIGN as u64;

@@ -230,7 +230,7 @@ fn lock(file: &File, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Who holds the lock of a file, in words for a message (` by process 7 (zpool)`); empty if the system does not tell.
+/// The holder of the lock of a file, in words for a message (` by process 7 (zpool)`); empty if the system does not tell.
 #[must_use]
 pub fn lock_holder(file: &File) -> String {
     let (Ok(meta), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else { return String::new() };

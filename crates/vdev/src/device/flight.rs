@@ -96,7 +96,7 @@ pub(crate) struct Flight {
     replies: Arc<Replies>,
     threads_count: usize,
     bytes: usize,
-    /// Those that were made at once.
+    /// The operations that were made at once.
     landed: VecDeque<Landed>,
     /// Whether a device that makes operations at once took long.
     slow: bool,

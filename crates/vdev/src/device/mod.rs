@@ -45,7 +45,7 @@ pub enum Access {
     Create(u64),
 }
 
-/// What `vdev_io` says.
+/// The values of `vdev_io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Auto,
@@ -108,7 +108,7 @@ pub fn remove(name: &Path) -> io::Result<()> {
     memory::word(name).map_or_else(|| std::fs::remove_file(name), memory::remove)
 }
 
-/// What a device is, as far as a new vdev has to know.
+/// The facts about a device that a new vdev has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceKind {
     /// A block device (OpenZFS: vdev type `disk`), else a file.
@@ -231,7 +231,7 @@ pub trait Device: Send + Sync + Debug {
         Way::Here
     }
 
-    /// What sort of device it is.
+    /// The sort of device.
     fn kind(&self) -> DeviceKind {
         DeviceKind::FILE
     }

@@ -59,7 +59,7 @@ mod ring {
         /// By the number that the kernel knows them by.
         under_way: Vec<Option<UnderWay>>,
         count: usize,
-        /// Those that the kernel has not been told of.
+        /// The number of those that the kernel has not been told of.
         fresh: usize,
     }
 

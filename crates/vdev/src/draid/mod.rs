@@ -43,7 +43,7 @@ pub(crate) struct Draid {
     permutations: Permutations,
 }
 
-/// Where a group begins: in which order of the children, at which of its places, at which offset of the child.
+/// The beginning of a group: the order of the children, the place in it, the offset on the child.
 struct GroupStart {
     permutation: u64,
     place: u64,

@@ -14,7 +14,7 @@ use crate::config::{VdevConfig, VdevType};
 /// More top-level vdevs than any pool has; a label that claims more is not believed.
 const TOPS_MAX: u64 = 1 << 12;
 
-/// What a pool's own configuration takes over from its newest label.
+/// The keys that a pool's own configuration takes over from its newest label.
 const COMMON: [&str; 9] = [
     key::VERSION,
     key::POOL_NAME,

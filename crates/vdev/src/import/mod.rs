@@ -83,7 +83,7 @@ pub struct Candidate {
     pub state: PoolState,
     /// The host that used it last.
     pub hostid: Option<u64>,
-    /// That host's name.
+    /// The name of that host.
     pub hostname: Option<String>,
     /// Version of the format: 1 to 28, or 5000.
     pub version: u64,

@@ -15,7 +15,7 @@ pub use write::{
     probe, uberblock_slot, write_config, write_heartbeat,
 };
 
-/// What a label's configuration may be: one packed area of 112 KiB holds no more.
+/// The limits of a label's configuration: one packed area of 112 KiB holds no more.
 const LIMITS: Limits = Limits { depth: 20, pairs: 1 << 16, bytes: 16 << 20 };
 
 /// The configuration of one label.

@@ -13,7 +13,7 @@ use crate::stripe::physical;
 use crate::test_pool::{LEAF_GUID, TestPool, leaf, mirror, missed, raidz};
 use crate::{BlockWrite, MemoryDevice, VdevConfig, VdevTree, Written};
 
-/// What happened to which disk.
+/// An event of a disk, with the number of the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Label(usize),
@@ -30,7 +30,7 @@ struct Recorded {
     /// Writes that are still taken, and flushes that are yet to fail.
     left: Mutex<usize>,
     bad_flushes: Mutex<usize>,
-    /// Where nothing can be written.
+    /// The range in which nothing can be written.
     bad: std::ops::Range<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Device for Recorded {
     }
 }
 
-/// What is wrong with a disk.
+/// The faults of a disk.
 #[derive(Clone)]
 struct Wrong {
     writes: usize,

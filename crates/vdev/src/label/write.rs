@@ -33,7 +33,7 @@ const STATE_L2CACHE: u64 = 4;
 /// Bytes of the header of a cache, behind the front labels.
 const L2ARC_HEADER_SIZE: usize = 512;
 
-/// What a label says of the pool, in its order; what the pool's configuration has not is left out.
+/// The keys of the pool in a label, in its order; those that the pool's configuration has not are left out.
 const POOL_KEYS: [&str; 12] = [
     key::VERSION,
     key::POOL_NAME,
@@ -49,7 +49,7 @@ const POOL_KEYS: [&str; 12] = [
     key::HOSTNAME,
 ];
 
-/// What the MOS has for a vdev and labels have not, and what is never on disk.
+/// The keys that the MOS has for a vdev and labels have not, and those that are never on disk.
 const NOT_IN_LABELS: [&str; 12] = [
     key::VDEV_TOP_ZAP,
     key::VDEV_LEAF_ZAP,
@@ -130,7 +130,7 @@ pub fn initial_config(pool: &NvList, top: &NvList, guid: Guid, create_txg: Txg) 
     config
 }
 
-/// What a device is for that several pools may share, and that is in no pool's tree.
+/// The use of a device that several pools may share, and that is in no pool's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuxUse {
     /// A hot spare.
@@ -224,7 +224,7 @@ fn write(device: &dyn Device, offset: u64, data: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// What became of each copy of something that several labels of a device are to hold.
+/// The outcome of each copy of something that several labels of a device are to hold.
 type Copies = Vec<Result<(), Error>>;
 
 /// Writes `config` to the labels `which` of a device.

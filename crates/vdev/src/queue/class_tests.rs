@@ -24,7 +24,7 @@ fn state(active: &[(IoClass, u64)], queued: &[IoClass]) -> Admission {
     admission
 }
 
-/// What is active, what waits, where the round of minimums goes on, and what is next.
+/// The I/Os that are active, those that wait, the class with which the round of minimums goes on, and the next one.
 type Case<'a> = (&'a [(IoClass, u64)], &'a [IoClass], IoClass, Option<IoClass>);
 
 #[test]

@@ -51,7 +51,7 @@ fn pool(gate: &Arc<Gate>) -> Arc<VdevTree> {
     Arc::new(VdevTree::open(&config, &found).unwrap())
 }
 
-/// Where the `n`th block is: none is read together with another one.
+/// The place of the `n`th block: none is read together with another one.
 fn place(n: u64) -> Dva {
     Dva::new(0, n << 16, 4096, false)
 }
@@ -79,7 +79,7 @@ fn ends(work: impl FnOnce() + Send + 'static) {
 /// Classes, and how many sources of 32 reads have all that the class may have at a time.
 const SOURCES: [(IoClass, u64); 3] = [(IoClass::Scrub, 1), (IoClass::AsyncRead, 2), (IoClass::SyncRead, 8)];
 
-/// That many sources of one thread.
+/// Sources of one thread, that many.
 fn sources(tree: &VdevTree, class: IoClass, count: u64) -> Vec<(AheadSource, Range<u64>)> {
     let source = |n| {
         let (source, blocks) = (AheadSource::default(), n * 32..(n + 1) * 32);

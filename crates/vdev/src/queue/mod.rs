@@ -50,7 +50,7 @@ pub use stats::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS
 const WINDOW_SHIFT: u32 = 29;
 /// Slow requests that are told of at a time (OpenZFS: `zfs_slow_io_events_per_second`).
 const SLOW_MAX: usize = 20;
-/// What a waiter has in place of the number of a slot.
+/// The number that a waiter has in place of that of a slot.
 const NO_SLOT: usize = usize::MAX;
 
 /// An I/O of a leaf.
@@ -125,7 +125,7 @@ struct Active {
     reported: bool,
 }
 
-/// Those that are to be woken, outside of the lock.
+/// Waiters that are to be woken, outside of the lock.
 type Woken = SmallVec<[Arc<Waiter>; 4]>;
 
 impl Default for Queue {

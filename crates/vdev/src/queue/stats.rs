@@ -39,7 +39,7 @@ const INDIVIDUAL: usize = WAIT + SHOWN * LATENCY_BUCKETS;
 const AGGREGATED: usize = INDIVIDUAL + SHOWN * SIZE_BUCKETS;
 const WORDS: usize = AGGREGATED + SHOWN * SIZE_BUCKETS;
 
-/// Where the bytes of an I/O go.
+/// The direction of the bytes of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the device.
@@ -99,7 +99,7 @@ impl IoFigures {
         self.word(direction as usize * COUNTS + 1)
     }
 
-    /// Those that their device had for longer than `zio_slow_io_ms`.
+    /// The number of I/Os that their device had for longer than `zio_slow_io_ms`.
     #[must_use]
     pub fn slow(&self, direction: Direction) -> u64 {
         self.word(direction as usize * COUNTS + 2)
@@ -196,7 +196,7 @@ impl IoFigures {
     }
 }
 
-/// What waits and what is active in the queue of a leaf, or of several, for each class as in [`IoFigures::queue_wait`].
+/// The I/Os that wait and are active in the queue of a leaf, or of several, for each class as in [`IoFigures::queue_wait`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueDepths(pub [[u64; 2]; SHOWN]);
 

@@ -42,7 +42,7 @@ pub(super) struct RowState<'a> {
     pub(super) cells: SmallVec<[Cell<'a>; 12]>,
     /// Bytes of the longest column.
     pub(super) stride: usize,
-    /// Where the row's parity begins among all parity.
+    /// The beginning of the row's parity among all parity.
     pub(super) parity_at: usize,
     /// For each parity column what it differs by from the parity of the data in place; `stride` bytes each.
     syndromes: Vec<u8>,

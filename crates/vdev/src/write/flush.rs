@@ -21,7 +21,7 @@ use crate::{Error, Leaf, TopVdev, VdevTree};
 #[derive(Debug, Clone, Default)]
 pub struct Flushes(Vec<u64>);
 
-/// Where something was written, and of which txgs it is.
+/// The vdevs on which something was written, and its txgs.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
     /// Top-level vdevs.

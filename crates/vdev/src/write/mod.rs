@@ -36,7 +36,7 @@ use leaves::{Batch, LeafDone};
 
 /// The largest sector.
 const SECTOR_MAX: usize = 1 << 16;
-/// What is written where a block ends before its sectors do.
+/// The bytes that fill the last sector of a block.
 static ZEROS: [u8; SECTOR_MAX] = [0; SECTOR_MAX];
 /// A batch of at least this many bytes is worth several threads.
 const PARALLEL_BYTES: usize = 512 << 10;
@@ -44,7 +44,7 @@ const PARALLEL_BYTES: usize = 512 << 10;
 /// A block that is to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockWrite<'a> {
-    /// Where: what was allocated for it.
+    /// The space that was allocated for it.
     pub dva: Dva,
     /// Its bytes as stored, a multiple of 512 of them. Up to the end of the last sector, zeros are added.
     pub data: &'a [u8],
@@ -346,7 +346,7 @@ impl<'a> Planner<'a> {
         good
     }
 
-    /// What becomes of writing to a leaf at device offset `at`.
+    /// The outcome of writing to a leaf at device offset `at`.
     fn outcome(&self, leaf: &Leaf, at: u64) -> Outcome {
         match leaf.is_writable() {
             true if self.lost.contains(&(leaf.index() as u32, at)) => Outcome::Failed,

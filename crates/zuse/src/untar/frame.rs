@@ -16,7 +16,7 @@ const GLOBAL_MAX: usize = 1024;
 /// So is a header with more to say.
 const EXTENSION_MAX: u64 = 64 << 20;
 const BLOCK: usize = 512;
-/// Where a header has its own sum, which counts as blanks.
+/// The place of a header's own sum, which counts as blanks.
 const CKSUM: std::ops::Range<usize> = 148..156;
 
 pub(super) fn malformed(what: &str) -> io::Error {
@@ -356,12 +356,12 @@ pub(super) fn percent_decoded(name: &[u8]) -> Vec<u8> {
 pub(super) struct NamedAcl {
     /// The list; who is not known here has no number that anybody has.
     pub(super) acl: PosixAcl,
-    /// Those who are not known here.
+    /// The names of users and groups that are not known here.
     pub(super) unknown: Vec<String>,
 }
 
 impl NamedAcl {
-    /// Who stands by name alone is looked up among those of the host.
+    /// Parses a list; a user or group without a number is looked up among those of the host.
     fn parse(text: &[u8]) -> Option<NamedAcl> {
         const NOBODY: u32 = u32::MAX;
         let text = std::str::from_utf8(text).ok()?;

@@ -21,7 +21,7 @@ use frame::{Entry, Records, malformed, next_entry, padding, skip};
 /// A longer path is nonsense.
 const PATH_MAX: usize = 1 << 20;
 
-/// What an entry of an archive is.
+/// An entry of an archive.
 #[derive(Debug)]
 pub enum Entered {
     /// A file of any kind.

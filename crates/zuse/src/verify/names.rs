@@ -7,7 +7,7 @@ use pool::{Dataset, Kind, Pool};
 use zio::Bookmark;
 use zpl::FileSystem;
 
-/// Where a block belongs, in terms of names.
+/// The place that a block belongs to, in terms of names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DamagedItem {
     /// The pool's own data.

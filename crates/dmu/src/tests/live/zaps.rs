@@ -149,7 +149,7 @@ fn attributes_change_txg_by_txg() {
     assert!(table.update(&tx, &files[0].0, &more).is_err());
 }
 
-/// What the header of a fat ZAP says of its blocks is believed only as far as it can be.
+/// The header of a fat ZAP is believed about its blocks only as far as that can be true.
 #[test]
 fn a_header_that_cannot_be_is_an_error_when_the_zap_grows() {
     // first free block, leaves, entries; start of the table that is being made

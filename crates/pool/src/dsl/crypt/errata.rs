@@ -1,4 +1,4 @@
-//! What early versions of ZFS wrote wrongly, and is in pools to this day (OpenZFS: `zpool_errata_t`).
+//! Structures that early versions of ZFS wrote wrongly, and that are in pools to this day (OpenZFS: `zpool_errata_t`).
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Erratum {
 }
 
 impl Pool {
-    /// What is wrong in the format of this pool; of several the first. As in OpenZFS, heads and their last snapshots are looked at.
+    /// The erratum of this pool's format; of several the first. As in OpenZFS, heads and their last snapshots are looked at.
     ///
     /// # Errors
     /// When the MOS cannot be read.

@@ -38,7 +38,7 @@ const NEW: NewZap = NewZap {
     salt: 0,
 };
 
-/// What a deadlist shall hold: its keys, and the lists of each, none of them the shared empty one.
+/// The contents that a deadlist is to have: its keys, and the lists of each, none of them the shared empty one.
 pub(in crate::dsl) type Lists = BTreeMap<Txg, Vec<u64>>;
 
 impl Deadlist {
@@ -340,7 +340,7 @@ impl Deadlist {
     }
 }
 
-/// What has to change in a deadlist of `old` lists, by key, to make it one of `new`: the new list of a key, or none.
+/// The changes of a deadlist of `old` lists, by key, that make it one of `new`: the new list of a key, or none.
 fn changes(old: &[(Txg, u64)], new: &[(Txg, u64)]) -> Vec<(Txg, Option<u64>)> {
     let list_of = |lists: &[(Txg, u64)], key: Txg| {
         let n = lists.binary_search_by_key(&key, |(key, _)| *key).ok()?;

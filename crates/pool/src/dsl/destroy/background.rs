@@ -46,7 +46,7 @@ const BLOCKS_PER_LOOK: u64 = 64;
 /// Blocks of the array (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const BPTREE_BLOCK: u64 = 128 << 10;
 
-/// What the txg may still free.
+/// The bytes that the txg may still free.
 struct Budget {
     /// Number of blocks.
     left: u64,

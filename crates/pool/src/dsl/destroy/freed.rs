@@ -1,4 +1,4 @@
-//! What no dataset holds any more and is still allocated: frees that are put off, and trees and clones under destruction.
+//! The space that no dataset holds any more and that is still allocated: frees that are put off, and trees and clones under destruction.
 
 use std::collections::HashMap;
 

@@ -131,7 +131,7 @@ impl Dataset {
         Ok(value.map(|value| PropValue { value, source: Source::Default, received: None }))
     }
 
-    /// Where the file system is to be mounted: an inherited path goes on with what the ancestor's name lacks.
+    /// The path at which the file system is to be mounted: an inherited one is continued with the part of the name below the ancestor.
     fn mountpoint(&self) -> Result<PropValue, Error> {
         let setting = self.setting("mountpoint")?;
         let (stored, source, setpoint) = match setting {

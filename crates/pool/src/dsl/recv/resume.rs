@@ -1,4 +1,4 @@
-//! Where an interrupted receive can go on (property `receive_resume_token`).
+//! The point at which an interrupted receive can go on (property `receive_resume_token`).
 
 use base::Endian;
 use codec::fletcher::fletcher4;

@@ -1,4 +1,4 @@
-//! Who uses how much space, and how much there is left, as OpenZFS counts it.
+//! The space that each dataset uses, and how much there is left, as OpenZFS counts it.
 //!
 //! Most numbers are kept on disk and only read here. Two are computed. *Available* goes from the pool's root down: what the
 //! parent has left, more by what is reserved here and not used, at most what the quota leaves. *Written* since a snapshot is

@@ -317,7 +317,7 @@ impl Bpobj {
         list.store(tx)
     }
 
-    /// What becomes of a list that is joined to another: the lists below it move up, and its pointers too, if they are few; else it
+    /// Joins the list to another: the lists below it move up, and its pointers too, if they are few; else it
     /// stays and is a list below. Gives how many of the pointers that moved say FREE.
     fn dissolve(self, tx: &Tx, stored: &mut Vec<u8>, below: &mut Vec<u64>) -> Result<u64, Error> {
         let (mos, id) = (&self.mos, self.id());

@@ -171,7 +171,7 @@ impl Item {
 }
 
 impl CheckOptions {
-    /// What checks a block.
+    /// The function that checks a block.
     fn verify(
         &self,
     ) -> impl Fn(&Zio, &BlkPtr, &Bookmark, &ReadCx<'_>, &mut Scratch) -> Result<VerifyReport, zio::Error> {

@@ -31,11 +31,11 @@ pub struct SpaceDifference {
     pub claimed: u64,
     /// Allocated and claimed by nothing.
     pub leaked: u64,
-    /// Where, the first stretches.
+    /// The first stretches of these.
     pub leaks: Vec<Range<u64>>,
     /// Claimed and not allocated.
     pub unallocated: u64,
-    /// Where, the first stretches.
+    /// The first stretches of these.
     pub claims_of_free_space: Vec<Range<u64>>,
 }
 

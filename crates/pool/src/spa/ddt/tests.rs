@@ -218,7 +218,7 @@ impl Small {
         self.space.live.lock().unwrap().contains_key(&bp.dva(0).offset())
     }
 
-    /// What readers see: references by content. The statistics must agree.
+    /// The view of readers: references by content. The statistics must agree.
     fn stored(&self) -> BTreeMap<DdtKey, u64> {
         let mos = self.view();
         let stats = mos.named_zap(STATS).unwrap();

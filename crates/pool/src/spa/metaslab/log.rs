@@ -22,7 +22,7 @@ const PART_BLOCKS: u64 = 8;
 
 /// A log.
 pub(crate) struct SpaceLog {
-    /// What it is of.
+    /// Its txg.
     pub(crate) txg: Txg,
     /// Its space map.
     pub(crate) object: u64,

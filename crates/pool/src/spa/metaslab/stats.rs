@@ -116,7 +116,7 @@ impl Pool {
         Ok(classes)
     }
 
-    /// What datasets may use: normal space, what special and dedup vdevs hold already, what dedup and cloning save.
+    /// The space that datasets may use: normal space, the data that special and dedup vdevs hold already, the savings of dedup and cloning.
     fn dspace(&self, stats: &SpaceStats, rdspace: u64) -> Result<u64, Error> {
         let dedup = self.dedup_total()?;
         let mut dspace = rdspace;
@@ -211,7 +211,7 @@ impl Pool {
         normal.map(|top| self.growth(top.id())).fold(0, u64::saturating_add)
     }
 
-    /// What the devices of a top-level vdev have grown by, in whole metaslabs.
+    /// The growth of the devices of a top-level vdev, in whole metaslabs.
     pub(crate) fn growth(&self, top: u64) -> u64 {
         let of = |top: &TopVdev| {
             let config = top.config();
@@ -225,7 +225,7 @@ impl Pool {
         self.tree().top(top).and_then(of).unwrap_or(0)
     }
 
-    /// What a vdev could have for its size, by the sizes of its devices.
+    /// The size that a vdev could have, by the sizes of its devices.
     pub(crate) fn max_asize(&self, config: &VdevConfig) -> Option<u64> {
         let children = || config.children.iter().map(|c| self.max_asize(c));
         match config.kind {

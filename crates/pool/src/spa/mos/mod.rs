@@ -85,7 +85,7 @@ impl Mos {
         Ok(object.read_u64s(0, stored.min(limit) as usize)?)
     }
 
-    /// What a block counts for in the accounts of datasets: parity evened out, unless the pool is older than that (version 3;
+    /// The bytes that a block counts for in the accounts of datasets: parity evened out, unless the pool is older than that (version 3;
     /// OpenZFS: `bp_get_dsize`).
     pub(crate) fn dsize(&self, bp: &BlkPtr, deflate: bool) -> u64 {
         let tree = self.objset.zio().tree();

@@ -50,9 +50,9 @@ impl Default for LoadPolicy {
 /// Blocks of the last txgs that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoadErrors {
-    /// Those of metadata.
+    /// Blocks of metadata.
     pub metadata: u64,
-    /// Those of data.
+    /// Blocks of data.
     pub data: u64,
 }
 

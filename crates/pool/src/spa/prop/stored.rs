@@ -38,7 +38,7 @@ impl StoredProps {
         known.of(id, || StoredProps::load(mos, id))
     }
 
-    /// Those in object `id`; none for 0.
+    /// The properties in object `id`; none for 0.
     pub(crate) fn load(mos: &Mos, id: u64) -> Result<StoredProps, Error> {
         let Some(zap) = mos.zap_if(id)? else { return Ok(StoredProps::default()) };
         let entries: Vec<(String, Value)> =

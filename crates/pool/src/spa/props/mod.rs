@@ -12,7 +12,7 @@ use crate::spa::prop::stored::StoredProps;
 use crate::spa::prop::{self, PropDef, PropKind, PropValue, Source, Value};
 use crate::{Error, Pool};
 
-/// What the pool's properties are computed from, read once for all of them.
+/// The facts that the pool's properties are computed from, read once for all of them.
 struct Facts {
     stored: Arc<StoredProps>,
     space: crate::SpaceStats,

@@ -109,7 +109,7 @@ struct Run {
 enum Stage {
     /// The pool as it is.
     Pool { scan: Identity, shared: Claims },
-    /// What only the checkpoint of the pool refers to, as it is at that checkpoint.
+    /// The blocks that only the checkpoint of the pool refers to, as it is at that checkpoint.
     Checkpoint { view: Arc<Pool>, place: Box<ScrubCursor>, shared: Claims },
     /// The list of errors.
     Errors(Vec<Search>),

@@ -66,7 +66,7 @@ pub(super) struct Search {
     head: u64,
     entries: u64,
     wanted: Wanted,
-    /// Those of its log.
+    /// Its entries in the log.
     logs: Vec<ErrorEntry>,
     /// The dataset being searched: the file system or one of its snapshots, by object and guid.
     at: (u64, Guid),

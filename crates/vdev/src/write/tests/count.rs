@@ -1,4 +1,4 @@
-//! What is counted where vdevs stand between leaves and a top-level vdev.
+//! The counts of vdevs that stand between leaves and a top-level vdev.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn errors<const N: usize>(tree: &VdevTree, guids: [u64; N]) -> [(u64, u64, u64);
     })
 }
 
-/// Where the first block of a top-level vdev is on its leaves.
+/// The offset of the first block of a top-level vdev on its leaves.
 const FRONT: u64 = 4 << 20;
 
 #[test]
