@@ -95,3 +95,21 @@ impl<'a> Iterator for IterBytes<'a> {
 }
 
 impl ExactSizeIterator for IterBytes<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_changed_in_their_places() {
+        let long = "n".repeat(100);
+        let mut list = NvList::with_capacity(3);
+        [("a", 1u64), (&long, 2), ("c", 3)].into_iter().for_each(|(name, value)| list.insert(name, value));
+        list.remove("a");
+        for (name, value) in list.iter_mut() {
+            *value = (name.len() as u64).into();
+        }
+        let pairs: Vec<_> = list.iter().map(|(name, value)| (name, value.as_u64())).collect();
+        assert_eq!(pairs, [(&*long, Some(100)), ("c", Some(1))]);
+    }
+}

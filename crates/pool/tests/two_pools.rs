@@ -84,7 +84,7 @@ fn pool(name: &str, gate: &Arc<Gate>) -> (Arc<Spa>, Object) {
 }
 
 fn write(spa: &Arc<Spa>, object: &Object, seed: u64) {
-    let data = common::noise(64, seed);
+    let data = pool::testing::noise(64, seed);
     object.write(&spa.tx(data.len() as u64).unwrap(), 0, &data).unwrap();
     spa.sync().unwrap();
 }

@@ -114,7 +114,7 @@ fn write(spa: &Arc<Spa>, name: &str, seed: u64) -> Result<(), Error> {
     let tx = spa.tx(1 << 20)?;
     let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 4096, ..NewObject::default() };
     let object: Object = objset.alloc_object(&tx, &new)?;
-    Ok(object.write(&tx, 0, &common::noise(1, seed)[..8192])?)
+    Ok(object.write(&tx, 0, &pool::testing::noise(1, seed)[..8192])?)
 }
 
 struct Dice(Env);
@@ -185,7 +185,7 @@ fn step(spa: &Arc<Spa>, dice: &Dice, n: usize) -> Option<&'static str> {
 }
 
 fn run(seed: u64) -> BTreeSet<&'static str> {
-    let (spa, devices) = common::in_memory("mirror d0 d1", 2);
+    let (spa, devices) = pool::testing::in_memory("mirror d0 d1", 2);
     let dice = Dice(Env::seeded(seed));
     let (mut kinds, mut kept) = (BTreeSet::new(), VecDeque::new());
     for n in 0..STEPS {
@@ -220,7 +220,7 @@ fn a_view_shows_what_is_on_the_devices() {
 #[ignore = "a measurement"]
 fn what_a_view_costs() {
     const DATASETS: usize = 1000;
-    let (spa, _devices) = common::in_memory("d0", 1);
+    let (spa, _devices) = pool::testing::in_memory("d0", 1);
     let names: Vec<String> = (0..DATASETS).map(|n| format!("t/d{n}")).collect();
     names.iter().for_each(|name| create(&spa, name, None).unwrap());
     let look = || {

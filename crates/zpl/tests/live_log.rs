@@ -347,6 +347,8 @@ fn an_attribute_that_moves_is_in_one_of_its_places_after_a_crash() {
         zfs.set_xattr(&ROOT, id, b"user.a", b"old", XattrMode::Set).unwrap();
         let xattr = [("xattr".to_string(), pool::Value::Number(to))];
         rig.spa.set_props("t/f", &xattr, pool::PropSource::Local).unwrap();
+        zfs.write(&ROOT, other, 0, b"begins the log").unwrap();
+        zfs.fsync(other).unwrap();
         rig.spa.sync().unwrap();
         zfs.set_xattr(&ROOT, id, b"user.a", new, XattrMode::Set).unwrap();
         zfs.write(&ROOT, other, 0, b"more").unwrap();
