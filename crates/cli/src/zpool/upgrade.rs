@@ -1,13 +1,13 @@
 //! `zpool upgrade`.
 
-use std::sync::Arc;
-
 use control::Ioc;
+use control::stats::FEATURE_STATS;
 use nvlist::NvList;
-use pool::Pool;
-use pool::feature::{FEATURES, Feature, State};
+use ondisk::label::key;
+use pool::feature::{FEATURES, Feature};
 use site::Imported;
 
+use super::vdevs::brief_stats;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::here::here;
@@ -99,16 +99,25 @@ fn versions() -> String {
             see the ZFS Administration Guide.\n\n"
 }
 
-/// The features that are disabled in the pool.
-fn disabled(pool: &Pool) -> impl Iterator<Item = &'static Feature> {
-    let off = pool.features().iter().filter(|f| f.state == State::Disabled).filter_map(|f| f.def);
-    off.filter(|def| !LATER.contains(&def.name))
+/// The features that are disabled in the pool with this configuration.
+fn disabled(config: &NvList) -> impl Iterator<Item = &'static Feature> {
+    let enabled = config.get_nvlist(FEATURE_STATS);
+    let off = move |def: &&Feature| !enabled.is_some_and(|enabled| enabled.contains(def.guid));
+    FEATURES.iter().filter(off).filter(|def| !LATER.contains(&def.name))
+}
+
+fn version_of(config: &NvList) -> u64 {
+    config.get_u64(key::VERSION).unwrap_or(0)
+}
+
+fn name_of(config: &NvList) -> &str {
+    config.get_str(key::POOL_NAME).unwrap_or_default()
 }
 
 /// The disabled features that an upgrade enables.
-fn missing(pool: &Pool) -> Result<Vec<&'static str>, Failure> {
-    let compat = Compat::load_and_tell(pool.config().get_str("compatibility").unwrap_or("off")).map_err(failed)?;
-    Ok(disabled(pool).filter(|def| !def.not_by_upgrade() && compat.allows(def)).map(|def| def.name).collect())
+fn missing(config: &NvList) -> Result<Vec<&'static str>, Failure> {
+    let compat = Compat::load_and_tell(config.get_str(key::COMPATIBILITY).unwrap_or("off")).map_err(failed)?;
+    Ok(disabled(config).filter(|def| !def.not_by_upgrade() && compat.allows(def)).map(|def| def.name).collect())
 }
 
 /// Upgrades a pool that was named, or prints that there is nothing to do.
@@ -119,7 +128,7 @@ fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
             "'log' is now a reserved word\nPool 'log' must be renamed using export and import to upgrade.",
         ));
     }
-    let old = pools::open(record)?.version();
+    let old = version_of(&brief_stats(&pools::query(record)?)?);
     if old > version {
         println!("Pool '{name}' is already formatted using more current version '{old}'.\n");
     } else if old == version && version != VERSION_FEATURES {
@@ -132,12 +141,12 @@ fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
 
 /// Brings a pool to `version`, and if that has features enables those that can be; returns whether anything changed.
 fn upgrade(record: &Imported, version: u64) -> Result<bool, Failure> {
-    let pool = pools::open(record)?;
-    let old = pool.version();
-    if old < version && pool.config().get_str("compatibility") == Some("legacy") {
+    let config = brief_stats(&pools::query(record)?)?;
+    let old = version_of(&config);
+    if old < version && config.get_str(key::COMPATIBILITY) == Some("legacy") {
         return Err(failed("Upgrade not performed because 'compatibility' property set to 'legacy'."));
     }
-    let wanted = if version >= VERSION_FEATURES { missing(&pool)? } else { Vec::new() };
+    let wanted = if version >= VERSION_FEATURES { missing(&config)? } else { Vec::new() };
     if wanted.is_empty() && old >= version {
         return Ok(false);
     }
@@ -183,11 +192,11 @@ fn upgrade_all(version: u64) -> Outcome {
 
 /// Lists the pools that could be upgraded.
 fn list() -> Outcome {
-    let mut all: Vec<Arc<Pool>> = Vec::new();
+    let mut all: Vec<NvList> = Vec::new();
     for record in here().all()? {
-        all.push(pools::open(&record)?);
+        all.push(brief_stats(&pools::query(&record)?)?);
     }
-    let (old, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|pool| pool.version() < VERSION_FEATURES);
+    let (old, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|config| version_of(config) < VERSION_FEATURES);
     if old.is_empty() {
         print!("All pools are formatted using feature flags.\n\n");
     } else {
@@ -199,21 +208,21 @@ fn list() -> Outcome {
              Note that setting a pool's 'compatibility' feature to 'legacy' will\n\
              inhibit upgrades.\n\nVER  POOL\n---  ------------\n"
         );
-        old.iter().for_each(|pool| println!("{:2}   {}", pool.version(), pool.name()));
+        old.iter().for_each(|config| println!("{:2}   {}", version_of(config), name_of(config)));
         print!("\nUse 'zpool upgrade -v' for a list of available legacy versions.\n");
     }
     print_disabled(&new);
     Ok(0)
 }
 
-fn print_disabled(pools: &[Arc<Pool>]) {
-    let off = |pool: &Pool| -> Vec<String> {
-        disabled(pool)
+fn print_disabled(pools: &[NvList]) {
+    let off = |config: &NvList| -> Vec<String> {
+        disabled(config)
             .map(|def| format!("      {}{}", def.name, if def.not_by_upgrade() { "(*)" } else { "" }))
             .collect()
     };
-    let lacking: Vec<(&Arc<Pool>, Vec<String>)> =
-        pools.iter().map(|pool| (pool, off(pool))).filter(|(_, off)| !off.is_empty()).collect();
+    let lacking: Vec<(&NvList, Vec<String>)> =
+        pools.iter().map(|config| (config, off(config))).filter(|(_, off)| !off.is_empty()).collect();
     if lacking.is_empty() {
         println!("Every feature flags pool has all supported and requested features enabled.");
         return;
@@ -227,8 +236,8 @@ fn print_disabled(pools: &[Arc<Pool>]) {
          Features marked with (*) are not applied automatically on upgrade, and\n\
          must be applied explicitly with zpool-set(7).\n\nPOOL  FEATURE\n---------------\n"
     );
-    for (pool, lines) in lacking {
-        println!("{}", pool.name());
+    for (config, lines) in lacking {
+        println!("{}", name_of(config));
         lines.iter().for_each(|line| println!("{line}"));
     }
     println!();
