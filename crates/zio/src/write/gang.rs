@@ -55,7 +55,8 @@ impl Placer<'_> {
         let mut header = GangHeader { blkptrs: Vec::with_capacity(capacity) };
         let (mut rest, mut most) = (part, part.len);
         while rest.len > 0 {
-            let left = capacity.saturating_sub(header.blkptrs.len()).max(1);
+            let left = capacity.checked_sub(header.blkptrs.len()).filter(|left| *left > 0);
+            let left = left.ok_or_else(|| bug(block, "a gang header has fewer places than its block has pieces"))?;
             let least = self.batch.grain.round_up(rest.len.div_ceil(left).next_multiple_of(512)).min(rest.len);
             let piece = match self.largest_piece(block, rest, least, &mut most)? {
                 Some(piece) => piece,
@@ -64,7 +65,8 @@ impl Placer<'_> {
                     self.nested(block, Part { from: rest.from, len: least }, depth + 1)?
                 }
             };
-            let len = usize::try_from(piece.psize()).unwrap_or(rest.len).min(rest.len);
+            let len = usize::try_from(piece.psize()).ok().filter(|len| (1..=rest.len).contains(len));
+            let len = len.ok_or_else(|| bug(block, "a piece of a gang block is larger than what is left of it"))?;
             for (whole, dva) in home.iter_mut().zip(piece.dvas()) {
                 *whole = Dva::new(whole.vdev(), whole.offset(), whole.asize().saturating_add(dva.asize()), true);
             }
@@ -119,7 +121,8 @@ impl Placer<'_> {
 
     /// The pointer to a piece, without addresses: raw bytes of no type.
     fn piece_pointer(&self, block: &Prepared, part: Part) -> Result<BlkPtr, Error> {
-        let checksum = ChecksumKind::from_u8(block.bp.checksum()).unwrap_or(ChecksumKind::Fletcher4);
+        let checksum = ChecksumKind::from_u8(block.bp.checksum());
+        let checksum = checksum.ok_or_else(|| bug(block, "a block was prepared with an unknown checksum"))?;
         let shape = Shape {
             object_type: ObjectType::NONE,
             level: 0,
@@ -131,7 +134,8 @@ impl Placer<'_> {
         };
         let mut bp = shape.pointer(0);
         pointer::set_birth(&mut bp, self.batch.cx.txg, self.batch.cx.txg);
-        let data = block.stored.get(part.from..part.from + part.len).unwrap_or_default();
+        let data = block.stored.get(part.from..part.from + part.len);
+        let data = data.ok_or_else(|| bug(block, "a piece of a gang block lies beyond it"))?;
         let sum = self.sums.compute(checksum, data, Endian::Little);
         let sum = sum.map_err(|source| Error::Encode { bm: block.bm, source })?;
         pointer::set_cksum(&mut bp, checksum, sum, false);
@@ -225,10 +229,15 @@ impl Placer<'_> {
             Ok(report)
         });
         read.map_err(|copies| Error::unreadable(&block.bm, copies))?;
-        let header = found.unwrap_or_default();
+        let header = found.ok_or_else(|| bug(block, "a gang header was found good and not read"))?;
         let size = size_of(&header, raw.len());
         Ok((header, size))
     }
+}
+
+/// A broken invariant of this program's: nothing of the block is written.
+fn bug(block: &Prepared, what: &'static str) -> Error {
+    Error::Bug { bm: block.bm, what }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -117,7 +117,9 @@ impl Zio {
             let sealed = key.encrypt_zil_block(bp.salt(), bp.iv(), block, bp.endian());
             mac = Some(sealed.map_err(encode)?);
         }
-        let kind = ChecksumKind::from_u8(bp.checksum()).unwrap_or(ChecksumKind::Zilog2);
+        let kind = ChecksumKind::from_u8(bp.checksum());
+        let kind =
+            kind.ok_or(Error::Bug { bm, what: "a block of the intent log was placed with an unknown checksum" })?;
         embedded::seal_zil(block, kind, &bp.cksum(), mac, bp.endian()).map_err(encode)?;
         // with parity the whole block is read, and must fit together
         if bp.dvas().any(|dva| dva.asize() > bp.psize()) {

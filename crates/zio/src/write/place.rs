@@ -71,6 +71,7 @@ impl Home {
     }
 
     fn push(&mut self, dva: Dva) {
+        assert!(self.len < self.dvas.len(), "a block got a fourth address");
         if let Some(place) = self.dvas.get_mut(self.len) {
             *place = dva;
             self.len += 1;
@@ -207,15 +208,15 @@ impl<'a> Placer<'a> {
         self.chunk.blocks.reserve(run.len());
         self.chunk.writes.reserve(run.len());
         for ((n, block), home) in run.into_iter().zip(homes) {
+            let bm = block.bm;
             let bp = if home.gang {
                 self.give_back(home.dvas());
                 self.place_gang(block)?
             } else {
                 self.put(block, home.dvas())
             };
-            if let Some(slot) = pointers.get_mut(n) {
-                *slot = bp;
-            }
+            let slot = pointers.get_mut(n).ok_or(Error::Bug { bm, what: "it was placed for nobody" })?;
+            *slot = bp;
         }
         Ok(())
     }
