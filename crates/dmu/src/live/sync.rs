@@ -488,6 +488,7 @@ fn commit(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
 /// Stores a dnode in its slots of a block; zeros if it is freed.
 fn put_dnode(block: &mut [u8], slot: u64, old: &DnodePhys, new: &DnodePhys) {
     let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(DNODE_SIZE);
+    assert!(at < block.len(), "slot {slot} is not in a block of dnodes of {} bytes", block.len());
     let Some(place) = block.get_mut(at..) else { return };
     let raw = if new.object_type == ObjectType::NONE { Vec::new() } else { new.encode() };
     put_slots(place, old, &raw);
@@ -500,7 +501,6 @@ fn put_slots(place: &mut [u8], old: &DnodePhys, raw: &[u8]) {
         place.iter_mut().take(if on_disk { old.size() } else { 0 }).for_each(|byte| *byte = 0);
         return;
     }
-    if let Some(place) = place.get_mut(..raw.len()) {
-        place.copy_from_slice(raw);
-    }
+    assert!(raw.len() <= place.len(), "a dnode of {} bytes has {} in its block", raw.len(), place.len());
+    place.iter_mut().zip(raw).for_each(|(to, from)| *to = *from);
 }

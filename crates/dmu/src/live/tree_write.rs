@@ -235,6 +235,7 @@ impl Job {
     fn settle(&mut self, cx: &mut Writer<'_>, old: &BlkPtr, new: &BlkPtr) {
         cx.log.replace(old, new);
         let (less, more) = (cx.cx.owner.dsize(old), cx.cx.owner.dsize(new));
+        // the space used comes from disk, and may be wrong there: that harms nothing but the figure
         self.dn.used = self.dn.used.saturating_sub(less).saturating_add(more);
     }
 }
