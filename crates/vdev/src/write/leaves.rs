@@ -144,6 +144,7 @@ impl<'a> Batch<'a> {
             Source::Arena(at) => self.plans.get(usize::from(piece.part)).and_then(|plan| plan.arena.get(at..at + len)),
             Source::Zero => ZEROS.get(..len),
         };
+        assert!(bytes.is_some(), "{piece:?} is not within what it was planned for");
         bytes.unwrap_or(&[])
     }
 }

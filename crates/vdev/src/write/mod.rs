@@ -387,6 +387,7 @@ impl<'a> Planner<'a> {
                     (Some(_), Some(at)) => Source::Arena(at + column.at),
                     (None, _) => self.parity(c, column, row.data(), data, filled),
                 };
+                assert!(column.child < striped.children.len(), "column {c} of a row is on child {}", column.child);
                 let Some(node) = striped.children.get(column.child) else { continue };
                 let sources = [(source, column.size), (Source::Zero, column.pad)];
                 let (room, at) = (striped.spare_room(), column.offset);
@@ -414,7 +415,9 @@ impl<'a> Planner<'a> {
             None => data,
         };
         for column in row {
-            gf::horner(j, to, block.get(column.at..column.at + column.size).unwrap_or(&[]));
+            let bytes = block.get(column.at..column.at + column.size);
+            assert!(bytes.is_some(), "a column at {} of a block of {} bytes", column.at, block.len());
+            gf::horner(j, to, bytes.unwrap_or(&[]));
         }
         Source::Arena(at)
     }
