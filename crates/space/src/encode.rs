@@ -47,13 +47,14 @@ impl Encoder {
         self.out.extend(second.map(u64::to_le_bytes).into_iter().flatten());
     }
 
-    /// Encodes one range; `vdev` for a log. A range that leaves the map is clipped: callers never pass one.
+    /// Encodes one range; `vdev` for a log. The range is within the map.
     pub fn run(&mut self, action: Action, range: &Range<u64>, vdev: Option<u32>) {
         let whole = self.geometry.range();
         let (start, end) = (range.start.max(whole.start), range.end.min(whole.end));
-        debug_assert!(start == range.start && end == range.end, "{range:x?} is not in {whole:x?}");
+        // what is not recorded would be allocated again, or never
+        assert!(start == range.start && end == range.end && start <= end, "{range:x?} is not in {whole:x?}");
         let mut offset = (start - whole.start) >> self.geometry.shift;
-        let mut left = end.saturating_sub(start) >> self.geometry.shift;
+        let mut left = (end - start) >> self.geometry.shift;
         let bytes = (left << self.geometry.shift) as i64;
         self.delta += if action == Action::Alloc { bytes } else { -bytes };
         let two = self.two_words && (vdev.is_some() || left > ONE_WORD_RUN_MAX || offset > ONE_WORD_OFFSET_MAX);
