@@ -54,7 +54,9 @@ pub(crate) const WORD: u64 = 8;
 
 /// Replaces eight bytes of a record.
 pub(crate) fn put_u64(record: &mut [u8], at: usize, value: u64) {
-    if let Some(word) = record.get_mut(at..at.saturating_add(8)) {
+    let len = record.len();
+    assert!(at + 8 <= len, "a log record of {len} bytes has no field at {at}");
+    if let Some(word) = record.get_mut(at..at + 8) {
         word.copy_from_slice(&Endian::Little.put_u64(value));
     }
 }
