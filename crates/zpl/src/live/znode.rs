@@ -381,8 +381,9 @@ impl Drop for Open {
     fn drop(&mut self) {
         let last = {
             let mut state = self.node.state.write();
-            state.opens = state.opens.saturating_sub(1);
-            state.syncs = state.syncs.saturating_sub(self.sync.into());
+            assert!(state.opens > 0 && state.syncs >= self.sync.into(), "object {} is closed twice", self.id());
+            state.opens -= 1;
+            state.syncs -= u64::from(self.sync);
             state.opens == 0 && state.unlinked
         };
         if last {
