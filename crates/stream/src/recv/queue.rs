@@ -99,7 +99,13 @@ impl Queue {
         let mut state = self.state.lock();
         loop {
             if let Some(batch) = state.batches.pop_front() {
-                state.memory = state.memory.saturating_sub(batch.memory);
+                assert!(
+                    state.memory >= batch.memory,
+                    "a batch of {} bytes in a queue of {}",
+                    batch.memory,
+                    state.memory
+                );
+                state.memory -= batch.memory;
                 if state.memory <= self.limit - self.limit / WAKE_SHARE {
                     self.changed.notify_all();
                 }

@@ -152,6 +152,7 @@ impl Chunk {
         for n in std::mem::take(&mut self.order) {
             let Some(piece) = self.pieces.get_mut(n) else { continue };
             let (head, body) = self.buf.get_mut(piece.at..).unwrap_or_default().split_at_mut(RECORD_SIZE);
+            assert!(piece.len <= body.len(), "a payload of {} bytes has {} in its chunk", piece.len, body.len());
             let body = body.get_mut(..piece.len).unwrap_or_default();
             let proved = match &piece.fill {
                 Some(fill) => fill.read(zio, worker, &ahead, body)?,
@@ -245,9 +246,8 @@ impl Fill {
             *split_of = Some(self.bp);
         }
         let first = usize::try_from(first).unwrap_or(usize::MAX);
-        if let Some(part) = split.get(first..first.saturating_add(body.len())) {
-            body.copy_from_slice(part);
-        }
+        let part = split.get(first..first.saturating_add(body.len()));
+        body.copy_from_slice(part.ok_or(zio::Error::Bug { bm: self.bm, what: "a record is not within its block" })?);
         Ok(())
     }
 }

@@ -139,7 +139,7 @@ pub fn send(
             let _writes = Writes(line);
             write_chunks(line, &mut sum, out, progress)
         };
-        let traversed = traversal.join().unwrap_or(Err(Error::Stopped));
+        let traversed = traversal.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // the writer's error is the cause: a writer that stops makes the traversal stop
         written.and(traversed)
     })?;
