@@ -12,7 +12,7 @@ use pool::Spa;
 use crate::decode::require_str;
 use crate::devices::{Devices, Plain};
 use crate::events::{self, Cursor, Next};
-use crate::{Caller, Error, Failed, Ioc, ReadOnlyControl};
+use crate::{Caller, Error, Failed, Ioc, ReadOnlyControl, names};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
@@ -72,8 +72,8 @@ impl Control {
     /// [`Failed`], with OpenZFS's errno, and that of each thing of several. Nothing was changed then, but by [`Ioc::SetProp`] with quotas of
     /// users, which are files' matter and come last.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        ioc.check_name(name, self.spa.name())?;
         ioc.check(input)?;
-        self.check_pool(name)?;
         let began = self.spa.env().now();
         let out = self.answer(ioc, name, input)?;
         self.changed.fetch_or(ioc.changes(), Ordering::Relaxed);
@@ -192,12 +192,9 @@ impl Control {
         Ok(NvList::new())
     }
 
-    /// Whether `name` is in this pool.
+    /// Checks that a name within a request is in this pool.
     pub(crate) fn check_pool(&self, name: &str) -> Result<(), Error> {
-        match name.split(['/', '@', '#']).next() {
-            Some(pool) if pool == self.spa.name() => Ok(()),
-            _ => Err(Error::OtherPool(name.to_owned())),
-        }
+        names::check_inside(name, self.spa.name())
     }
 }
 

@@ -8,7 +8,7 @@
 //! sent. Devices that requests name are opened by [`Devices`], which locks them as the program does it.
 //!
 //! # How a request goes
-//! Its list is held against the keys of the request, by name and type ([`Ioc`]); what is in it is decoded (`decode`); values of properties are
+//! Its name is held against the kind that the request takes ([`NameKind`]), and its list against the keys of the request, by name and type ([`Ioc`]); what is in it is decoded (`decode`); values of properties are
 //! held against what the pool can do ([`feature_of`]); then one method of [`pool::Spa`] does the work, all or none of it.
 //!
 //! # Absent
@@ -29,6 +29,7 @@ mod events;
 mod ioc;
 mod keys;
 mod listing;
+mod names;
 mod new_vdevs;
 mod pools;
 mod props;
@@ -46,6 +47,7 @@ pub use devices::{Devices, Opened, Plain};
 pub use error::{Error, Failed};
 pub use error_log::ERROR_WORDS;
 pub use ioc::Ioc;
+pub use names::NameKind;
 pub use new_vdevs::NewVdevs;
 pub use props::feature_of;
 pub use read_only::ReadOnlyControl;

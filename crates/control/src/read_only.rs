@@ -9,7 +9,7 @@ use pool::{Bookmark, Dataset, Error as PoolError, Pool, Source, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 
 use crate::decode::require_str;
-use crate::{Caller, Error, Failed, Files, Ioc, stats};
+use crate::{Caller, Error, Failed, Files, Ioc, names, stats};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -42,8 +42,8 @@ impl ReadOnlyControl {
     /// # Errors
     /// [`Failed`], with OpenZFS's errno; EROFS for what changes something.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        ioc.check_name(name, self.view.name())?;
         ioc.check(input)?;
-        self.check_pool(name)?;
         self.answer(ioc, name, input)
     }
 
@@ -71,11 +71,9 @@ impl ReadOnlyControl {
         }
     }
 
+    /// Checks that a name within a request is in this pool.
     fn check_pool(&self, name: &str) -> Result<(), Error> {
-        match name.split(['/', '@', '#']).next() {
-            Some(pool) if pool == self.view.name() => Ok(()),
-            _ => Err(Error::OtherPool(name.to_owned())),
-        }
+        names::check_inside(name, self.view.name())
     }
 
     fn bookmark(&self, name: &str) -> Result<Bookmark, Error> {

@@ -5,7 +5,7 @@
 mod support;
 
 use base::Errno;
-use control::{Control, Ioc};
+use control::{Control, Ioc, NameKind, ReadOnlyControl};
 use nvlist::{DataType, NvList, Value};
 use support::pool;
 
@@ -296,6 +296,81 @@ fn each_request_takes_the_keys_that_openzfs_has_for_it() {
         let errno = ask(&with(&NvList::new(), thing, value(*kind)));
         assert!(!(UNAVAIL..=BADTYPE).contains(&errno), "{ioc:?}: {errno}");
     }
+}
+
+#[test]
+fn each_request_takes_the_kind_of_name_that_openzfs_has_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let things = THINGS.iter().map(|(ioc, _, thing, kind)| (*ioc, "t", with(&NvList::new(), thing, value(*kind))));
+    let keyed = LISTS.iter().chain(OLDER).map(|(ioc, _, name, keys)| (*ioc, *name, list(keys)));
+    for (ioc, name, input) in keyed.chain(things) {
+        // requests that have the name of a pool here have that of a pool there, but for these
+        let below_pool = [
+            Ioc::ObjToPath,
+            Ioc::ObjsetStats,
+            Ioc::DatasetListNext,
+            Ioc::SnapshotListNext,
+            Ioc::LoadKey,
+            Ioc::UnloadKey,
+            Ioc::ChangeKey,
+            Ioc::WaitFs,
+        ];
+        let kind = match ioc {
+            Ioc::PoolConfigs | Ioc::PoolTryImport | Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
+                NameKind::None
+            }
+            Ioc::GetBookmarkProps => NameKind::Entity,
+            _ if name != "t" || below_pool.contains(&ioc) => NameKind::Dataset,
+            _ => NameKind::Pool,
+        };
+        assert_eq!(ioc.name_kind(), kind, "{ioc:?}");
+        let takes = |name: &str| {
+            let asked = errno(&control, ioc, name, &input);
+            let known = ioc.pool_of(name).map(str::to_owned);
+            if known.is_err() {
+                assert_eq!(asked, Errno::EINVAL, "{ioc:?} {name}");
+            }
+            known.ok()
+        };
+        let is = |pool: &str| Some(pool.to_owned());
+        let seen = ["t", "t/fs", "t/fs@s", "t#b", "", "t/", "t//fs", "t@a@b", "t/a!"].map(takes);
+        let expected = match kind {
+            NameKind::None => [(); 9].map(|()| is("")),
+            NameKind::Pool => [is("t"), None, None, None, None, None, None, None, None],
+            NameKind::Dataset => [is("t"), is("t"), is("t"), None, None, None, None, None, None],
+            NameKind::Entity => [is("t"), is("t"), is("t"), is("t"), None, None, None, None, None],
+        };
+        assert_eq!(seen, expected, "{ioc:?}");
+    }
+}
+
+#[test]
+fn nothing_is_done_to_the_pool_of_a_dataset() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let look = ReadOnlyControl::new(control.spa().view().unwrap());
+    let of_pools = [
+        Ioc::PoolSetProps,
+        Ioc::PoolUpgrade,
+        Ioc::Clear,
+        Ioc::PoolReopen,
+        Ioc::VdevSetState,
+        Ioc::PoolExport,
+        Ioc::PoolDestroy,
+    ];
+    let of_datasets = [Ioc::GetBookmarks, Ioc::Destroy, Ioc::Promote, Ioc::Rename, Ioc::SetProp, Ioc::InheritProp];
+    let kinds = [(&of_pools[..], NameKind::Pool, "t/fs@s"), (&of_datasets[..], NameKind::Dataset, "t#b")];
+    for (iocs, kind, wrong) in kinds {
+        for ioc in iocs {
+            assert_eq!(ioc.name_kind(), kind, "{ioc:?}");
+            // the name comes first, and so nothing else needs to be right
+            assert_eq!(errno(&control, *ioc, wrong, &NvList::new()), Errno::EINVAL, "{ioc:?}");
+            assert_eq!(look.call(*ioc, wrong, &NvList::new()).unwrap_err().errno, Errno::EINVAL, "{ioc:?}");
+        }
+    }
+    assert_eq!(errno(&control, Ioc::PoolDestroy, "other", &NvList::new()), Errno::EXDEV);
+    assert_eq!(errno(&control, Ioc::PoolSync, "t", &with(&NvList::new(), "force", false.into())), DONE);
 }
 
 #[test]

@@ -83,40 +83,39 @@ impl Machine {
     /// # Errors
     /// As [`Control::call`]; ENOENT for a pool that is not imported, EROFS for a change of one that was imported read-only.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let pool = ioc.pool_of(name)?;
         ioc.check(input)?;
         match ioc {
             Ioc::PoolConfigs => self.configs(),
             Ioc::PoolTryImport => self.try_import(input),
             Ioc::PoolImport => self.import(name, input),
             Ioc::PoolCreate => self.create(name, input),
-            Ioc::PoolExport | Ioc::PoolDestroy => self.leave(ioc, name, input),
+            Ioc::PoolExport | Ioc::PoolDestroy => self.leave(ioc, pool, input),
             Ioc::EventsNext => self.events_next(input),
             Ioc::EventsClear => self.events_clear(),
             Ioc::EventsSeek => self.events_seek(input.get_u64("eid").unwrap_or(0)),
             ioc if ioc.looks() => {
-                let pool = self.site.open(&self.record(name)?).map_err(opening)?;
+                let pool = self.site.open(&self.record(pool)?).map_err(opening)?;
                 self.site.query(&pool).call(ioc, name, input)
             }
-            ioc => self.change(ioc, name, input),
+            ioc => self.change(ioc, &self.record(pool)?, (name, input)),
         }
     }
 
-    /// The imported pool that a dataset, or the pool itself, is in.
-    fn record(&self, name: &str) -> Result<Imported, Failed> {
-        let pool = name.split(['/', '@', '#']).next().unwrap_or("");
+    /// The imported pool of this name.
+    fn record(&self, pool: &str) -> Result<Imported, Failed> {
         let found = self.site.find(pool).map_err(opening)?;
         found.ok_or_else(|| opening(Error::NoSuchPool { name: pool.to_owned() }))
     }
 
-    fn change(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let record = self.record(name)?;
+    fn change(&self, ioc: Ioc, record: &Imported, (name, input): (&str, &NvList)) -> Result<NvList, Failed> {
         let on = |spa: Arc<Spa>| Control::new(spa, self.caller.clone()).on(Arc::new(self.site.clone()));
-        if let Some(spa) = self.site.changing(&record) {
+        if let Some(spa) = self.site.changing(record) {
             return on(spa).call(ioc, name, input);
         }
-        let spa = self.site.write(&record).map_err(opening)?;
+        let spa = self.site.write(record).map_err(opening)?;
         let out = spa.view().map_err(Failed::from).and_then(|view| {
-            self.site.load_keys(&view, &record);
+            self.site.load_keys(&view, record);
             on(spa.clone()).call(ioc, name, input)
         });
         let closed = spa.close();

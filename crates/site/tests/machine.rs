@@ -64,6 +64,11 @@ fn pools_are_made_exported_and_imported() {
         assert!(below.contains("t/fs"), "what was changed is seen");
         assert_eq!(call(Ioc::PoolStats, "none", &[]).unwrap_err().errno, Errno::ENOENT);
 
+        for ioc in [Ioc::PoolDestroy, Ioc::PoolExport] {
+            for name in ["t/fs", "t/fs@s", "t@s"] {
+                assert_eq!(call(ioc, name, &[]).unwrap_err().errno, Errno::EINVAL, "{ioc:?} {name}");
+            }
+        }
         call(Ioc::PoolExport, "t", &[]).unwrap();
         assert!(configs().is_empty());
         assert_eq!(call(Ioc::PoolStats, "t", &[]).unwrap_err().errno, Errno::ENOENT);

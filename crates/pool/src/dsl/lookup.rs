@@ -48,6 +48,18 @@ pub(in crate::dsl) fn check_old_component(name: &str, part: &str) -> Result<(), 
     Err(Error::InvalidName { name: name.to_string(), why })
 }
 
+/// Checks that `name` can be that of a dataset, snapshot or bookmark (OpenZFS: `entity_namecheck`).
+///
+/// # Errors
+/// [`Error::InvalidName`].
+pub fn check_entity_name(name: &str) -> Result<(), Error> {
+    if name.len() > NAME_MAX {
+        return Err(Error::InvalidName { name: name.to_string(), why: "it is too long" });
+    }
+    let (head, last) = name.split_once(['@', '#']).unzip();
+    head.unwrap_or(name).split('/').chain(last).try_for_each(|part| check_old_component(name, part))
+}
+
 /// Checks that `name` can be that of a new file system or volume.
 pub(in crate::dsl) fn check_name(name: &str) -> Result<(), Error> {
     name.split('/').try_for_each(|part| check_component(name, part))?;

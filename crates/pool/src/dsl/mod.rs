@@ -65,6 +65,7 @@ pub use dir::Dir;
 pub use list::{Entry, ListOptions};
 pub use long_hold::LongHold;
 use long_hold::LongHolds;
+pub use lookup::check_entity_name;
 pub(crate) use names::Names;
 pub(crate) use pool::DslPool;
 pub use props::write::PropSource;
