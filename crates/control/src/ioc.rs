@@ -69,7 +69,9 @@ pub enum Ioc {
     PoolTryImport,
     /// Imports the pool whose `guid` and labels' configuration `config` are given, under the name of the call. As [`Ioc::PoolConfigs`].
     PoolImport,
-    /// Returns the pool's configuration with the figures of all vdevs ([`stats`](crate::stats)); `brief`, without what takes a walk through the pool.
+    /// Returns the pool's configuration with the figures of all vdevs ([`stats`](crate::stats)), with `errata` and the number of known errors; `brief`
+    /// without these, for which the pool is looked through, and with `errata` nevertheless if that key is there. With `dedup` it has the figures of the dedup tables,
+    /// whose logs are read for that.
     PoolStats,
     /// Returns the blocks that are known to be damaged: in `errors` four words of each, object set, object, level and block.
     ErrorLog,
@@ -393,7 +395,7 @@ impl Ioc {
             Ioc::PoolImport => {
                 const { &[must("guid", Uint64), must("config", NvList), may("props", NvList), may("flags", Uint64)] }
             }
-            Ioc::PoolStats => const { &[may("brief", Boolean)] },
+            Ioc::PoolStats => const { &[may("brief", Boolean), may("errata", Boolean), may("dedup", Boolean)] },
             Ioc::DsobjToDsname | Ioc::ObjToPath => const { &[must("obj", Uint64)] },
             Ioc::ObjsetStats => const { &[may("props", StringArray)] },
             Ioc::DatasetListNext => {

@@ -109,7 +109,7 @@ impl Ioc {
     ///
     /// # Errors
     /// As [`Ioc::pool_of`]; when the name is of another pool (EXDEV).
-    pub(crate) fn check_name(self, name: &str, pool: &str) -> Result<(), Error> {
+    pub fn check_name(self, name: &str, pool: &str) -> Result<(), Error> {
         let is_none = self.name_kind() == NameKind::None;
         if is_none || name == pool || self.pool_of(name)? == pool {
             return Ok(());

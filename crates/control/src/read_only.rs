@@ -7,6 +7,7 @@ use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
 use pool::{Bookmark, Dataset, Error as PoolError, Pool, Source, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
+use vdev::LostBlock;
 
 use crate::decode::require_str;
 use crate::{Caller, Error, Failed, Files, Ioc, names, stats};
@@ -57,7 +58,7 @@ impl ReadOnlyControl {
             Ioc::GetHolds => self.get_holds(name),
             Ioc::GetBookmarks => self.get_bookmarks(name, input),
             Ioc::GetBookmarkProps => Ok(bookmark_props(&self.bookmark(name)?, &NvList::new())?),
-            Ioc::PoolStats => Ok(stats::config(&self.view, input.contains("brief"))?),
+            Ioc::PoolStats => self.stats_with(input, &[]),
             Ioc::ErrorLog => self.error_log_with(&[]),
             Ioc::DsobjToDsname => self.dsobj_to_dsname(input),
             Ioc::ObjToPath => self.obj_to_path(name, input),
@@ -69,6 +70,14 @@ impl ReadOnlyControl {
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             _ => Err(Error::ReadOnly.into()),
         }
+    }
+
+    /// The answer to [`Ioc::PoolStats`] with blocks that were met lost and are not in the error log yet.
+    ///
+    /// # Errors
+    /// When the lists of devices cannot be read, or the dedup tables that are asked for.
+    pub fn stats_with(&self, input: &NvList, met: &[LostBlock]) -> Result<NvList, Failed> {
+        Ok(stats::config(&self.view, input, met)?)
     }
 
     /// Checks that a name within a request is in this pool.

@@ -32,7 +32,7 @@ fn tree(config: &NvList) -> &NvList {
 fn every_vdev_has_the_words_of_openzfs() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
-    let config = stats(&control, &NvList::new());
+    let config = stats(&control, &list(&[("dedup", ().into())]));
     let txg = control.spa().view().unwrap().uberblock().txg.0;
     assert_eq!((config.get_str("name"), config.get_u64("txg")), (Some("t"), Some(txg)));
     assert!(config.get_nvlist("feature_stats").unwrap().contains("com.delphix:async_destroy"));
@@ -62,6 +62,12 @@ fn every_vdev_has_the_words_of_openzfs() {
     let walks = ["errata", "error_count", "ddt_stats"]
         .map(|key| brief.get_u64_array(key).is_some() || key != "errata" && brief.contains(key));
     assert_eq!(walks, [false; 3]);
+    let with = stats(&control, &list(&[("brief", ().into()), ("errata", ().into())]));
+    assert_eq!(
+        (with.get_u64("errata"), with.contains("error_count"), with.contains("ddt_stats")),
+        (Some(0), false, false)
+    );
+    assert!(!stats(&control, &NvList::new()).contains("ddt_stats"), "they are read for those who ask for them");
 }
 
 #[test]

@@ -171,7 +171,12 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
             "t",
             &[("guid", Uint64, false), ("config", NvList, false), ("props", NvList, true), ("flags", Uint64, true)],
         ),
-        (Ioc::PoolStats, "pool_stats", "t", &[("brief", Boolean, true)]),
+        (
+            Ioc::PoolStats,
+            "pool_stats",
+            "t",
+            &[("brief", Boolean, true), ("errata", Boolean, true), ("dedup", Boolean, true)],
+        ),
         (Ioc::ErrorLog, "error_log", "t", &[]),
         (Ioc::DsobjToDsname, "dsobj_to_dsname", "t", &[("obj", Uint64, false)]),
         (Ioc::ObjToPath, "obj_to_path", "t", &[("obj", Uint64, false)]),

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::{Errno, Guid};
-use control::{Caller, Control, Failed, Ioc, NewVdevs};
+use control::{Caller, Control, Failed, Ioc, NewVdevs, stats};
 use nvlist::{NvList, Value as Nv};
 use ondisk::label::key;
 use pool::events::EID;
@@ -183,11 +183,11 @@ impl Machine {
         let mut out = NvList::new();
         for record in self.site.all().map_err(opening)? {
             let (mut config, state) = match self.site.open(&record) {
-                Ok(pool) => (pool.config().clone(), STATE_ACTIVE),
+                Ok(pool) => (stats::stored(pool.config()), STATE_ACTIVE),
                 // as far as its labels tell of it
                 Err(_) => {
                     let found = devices::candidate(&record).ok();
-                    (found.map(|found| found.config).unwrap_or_default(), STATE_UNAVAIL)
+                    (found.map(|found| stats::stored(&found.config)).unwrap_or_default(), STATE_UNAVAIL)
                 }
             };
             config.insert(key::POOL_NAME, record.name.as_str());

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use base::Guid;
 use control::stats::figures::{self, Counted};
-use control::stats::{ERROR_COUNT, SUSPENDED, VdevStat, VdevStats};
-use control::{ERROR_WORDS, Failed, Ioc, ReadOnlyControl};
+use control::stats::{SUSPENDED, VdevStat, VdevStats};
+use control::{Failed, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::Pool;
@@ -80,11 +80,21 @@ impl Query {
     /// As [`ReadOnlyControl::call`].
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let control = ReadOnlyControl::new(self.pool.clone());
+        ioc.check_name(name, self.name())?;
+        ioc.check(input)?;
+        // the error log is read once, with what is not in there yet
+        match ioc {
+            Ioc::ErrorLog => return control.error_log_with(&self.met()),
+            Ioc::PoolStats => {
+                let mut config = control.stats_with(input, &self.met())?;
+                self.complete(&mut config);
+                return Ok(config);
+            }
+            _ => {}
+        }
         let mut out = control.call(ioc, name, input)?;
         match ioc {
-            Ioc::PoolStats => self.complete(&control, &mut out)?,
             Ioc::PoolGetProps => self.as_imported(&mut out),
-            Ioc::ErrorLog => out = control.error_log_with(&self.met())?,
             Ioc::VdevGetProps => self.count_errors(Guid(input.get_u64("vdevprops_get_vdev").unwrap_or(0)), &mut out),
             _ => {}
         }
@@ -97,13 +107,8 @@ impl Query {
     }
 
     /// Completes the configuration of the pool.
-    fn complete(&self, control: &ReadOnlyControl, config: &mut NvList) -> Result<(), Failed> {
+    fn complete(&self, config: &mut NvList) {
         let counted = Counts { record: iostats::record(self.guid()), now: iostats::now() };
-        if config.contains(ERROR_COUNT) {
-            let errors = control.error_log_with(&self.met())?;
-            let words = errors.get_u64_array("errors").map_or(0, <[u64]>::len);
-            config.insert(ERROR_COUNT, (words / ERROR_WORDS) as u64);
-        }
         let suspended = suspended::of(self.guid());
         if let Some(suspended) = &suspended {
             config.insert(SUSPENDED, suspended.failmode());
@@ -115,7 +120,6 @@ impl Query {
                 root.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| self.place_aside(vdev));
             }
         }
-        Ok(())
     }
 
     /// Sets the path, the state and the size of a spare or cache. It is there if its label was found.

@@ -1,6 +1,6 @@
 //! The configuration that a pool would have if it was imported (OpenZFS: `spa_tryimport`).
 //!
-//! It is that of [`Ioc::PoolStats`], with `state` as the labels have it, `timestamp`, and `load_info`. For a pool that does not
+//! It is that of [`Ioc::PoolStats`], `brief` but for `errata`, with `state` as the labels have it, `timestamp`, and `load_info`. For a pool that does not
 //! open this list has `errno` and `error`, in `aux` the number that the root vdev would have, in `unsup_feat` the features that are not supported,
 //! and `older_state` where the devices hold only an older state than the last one; the vdevs are described as far as labels and devices allow.
 
@@ -45,7 +45,9 @@ pub fn try_import(candidate: &Candidate, options: &OpenOptions) -> NvList {
     let mut info = NvList::new();
     let opened = Pool::open(candidate, options).map_err(Failed::from).and_then(|pool| {
         let query = Query::of_found(pool, devices::paths(candidate));
-        query.call(Ioc::PoolStats, query.name(), &NvList::new())
+        let mut input = NvList::new();
+        ["brief", "errata"].into_iter().for_each(|key| input.insert(key, ()));
+        query.call(Ioc::PoolStats, query.name(), &input)
     });
     let mut config = opened.unwrap_or_else(|failed| {
         info.insert(ERRNO, failed.errno);
@@ -59,7 +61,7 @@ pub fn try_import(candidate: &Candidate, options: &OpenOptions) -> NvList {
 
 /// The configuration of a pool that does not open, as labels and devices tell of it.
 fn of_labels(candidate: &Candidate, failed: &Failed, info: &mut NvList) -> NvList {
-    let mut config = candidate.config.clone();
+    let mut config = stats::stored(&candidate.config);
     config.insert(key::POOL_NAME, candidate.name.as_str());
     config.remove(key::VDEV_TREE);
     let find = |guid| candidate.device(guid).map(|found| found.device.clone());

@@ -70,7 +70,11 @@ fn all_columns() -> Vec<Column> {
 
 /// The cells of a pool, one for each column.
 fn row(query: &Query, columns: &[Column], parsable: bool) -> Result<Vec<Cell>, Failure> {
-    let props = describe::props(query, columns)?;
+    // the name is known, whether properties can be read or not
+    let props = match columns.iter().all(|column| column.name == "name") {
+        true => NvList::new(),
+        false => describe::props(query, columns)?,
+    };
     let cell = |column: &Column| match &*column.name {
         "name" => Cell { text: query.name().to_owned(), ..Cell::none() },
         name => describe::cell(&props, name, parsable).unwrap_or_else(Cell::none),

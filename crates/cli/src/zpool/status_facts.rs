@@ -70,10 +70,12 @@ impl Facts {
         self.query.name()
     }
 
-    /// The dedup tables.
+    /// The dedup tables. They are asked for here, as their logs are read for it.
     pub(super) fn dedup(&self) -> Result<Dedup, Failure> {
-        let unreadable = || failed(format!("cannot open '{}': the dedup tables cannot be read", self.name()));
-        Dedup::of(&self.config).ok_or_else(unreadable)
+        let mut input = NvList::new();
+        ["brief", "dedup"].into_iter().for_each(|key| input.insert(key, ()));
+        let config = ask(&self.query, Ioc::PoolStats, &input)?;
+        Dedup::of(&config).ok_or_else(|| failed(format!("cannot open '{}': no figures of dedup tables", self.name())))
     }
 }
 

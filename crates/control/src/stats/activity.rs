@@ -10,11 +10,11 @@ use ondisk::scan::{ErrorScrubPhys, RebuildPhys, ScanFunc, ScanPhys, ScanState};
 use pool::{Error, Pool};
 use vdev::VdevType;
 
-const SCAN_STATS: &str = "scan_stats";
-const REMOVAL_STATS: &str = "removal_stats";
-const CHECKPOINT_STATS: &str = "checkpoint_stats";
-const EXPAND_STATS: &str = "raidz_expand_stats";
-const REBUILD_STATS: &str = "org.openzfs:rebuild_stats";
+pub(super) const SCAN_STATS: &str = "scan_stats";
+pub(super) const REMOVAL_STATS: &str = "removal_stats";
+pub(super) const CHECKPOINT_STATS: &str = "checkpoint_stats";
+pub(super) const EXPAND_STATS: &str = "raidz_expand_stats";
+pub(super) const REBUILD_STATS: &str = "org.openzfs:rebuild_stats";
 
 /// States of a rebuild (OpenZFS: `vdev_rebuild_state_t`).
 pub const REBUILD_ACTIVE: u64 = 1;
@@ -91,21 +91,18 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Reads those of a pool.
-    pub(super) fn read(pool: &Arc<Pool>) -> Result<Activity, Error> {
-        let mut rebuilds = Vec::new();
-        for top in pool.tree().tops() {
-            let rebuild = pool.rebuild(top.id())?;
-            rebuilds.extend(rebuild.filter(|rebuild| rebuild.state != 0).map(|rebuild| (top.id(), rebuild)));
+    /// Reads those of a pool. A record that cannot be read is told as an activity that never was: devices are listed, and brought back, nevertheless.
+    pub(super) fn read(pool: &Arc<Pool>) -> Activity {
+        let tops = pool.tree().tops().iter().map(|top| top.id());
+        let rebuild = |id| Some((id, pool.rebuild(id).ok()??));
+        Activity {
+            scan: pool.scan().ok().flatten().filter(|scan| scan.func != ScanFunc::None),
+            error_scrub: pool.error_scrub().ok().flatten().filter(|scrub| scrub.func != ScanFunc::None),
+            rebuilds: tops.filter_map(rebuild).filter(|(_, rebuild)| rebuild.state != 0).collect(),
+            removal: removal(pool).ok().flatten(),
+            expansion: expansion(pool).ok().flatten(),
+            checkpoint: checkpoint(pool).ok().flatten(),
         }
-        Ok(Activity {
-            scan: pool.scan()?.filter(|scan| scan.func != ScanFunc::None),
-            error_scrub: pool.error_scrub()?.filter(|scrub| scrub.func != ScanFunc::None),
-            rebuilds,
-            removal: removal(pool)?,
-            expansion: expansion(pool)?,
-            checkpoint: checkpoint(pool)?,
-        })
     }
 
     /// Puts them into the list of the root, all but rebuilds.

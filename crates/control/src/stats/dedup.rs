@@ -6,9 +6,9 @@ use nvlist::{NvList, Value};
 use ondisk::ddt::{DdtHistogram, DdtStat};
 use pool::{Error, Pool};
 
-const OBJECT_STATS: &str = "ddt_object_stats";
-const HISTOGRAM: &str = "ddt_histogram";
-const STATS: &str = "ddt_stats";
+pub(super) const OBJECT_STATS: &str = "ddt_object_stats";
+pub(super) const HISTOGRAM: &str = "ddt_histogram";
+pub(super) const STATS: &str = "ddt_stats";
 
 /// Bytes of memory of a log entry of a table in OpenZFS, from which its figures are computed.
 const LOG_ENTRY_BYTES: u64 = 72;
@@ -64,7 +64,7 @@ impl Dedup {
         config.insert(STATS, Value::Uint64Array(self.total.to_words().to_vec()));
     }
 
-    /// Reads them back from the configuration of a pool; `None` if it does not have them, as they could not be read.
+    /// Reads them back from the configuration of a pool; `None` if it does not have them.
     #[must_use]
     pub fn of(config: &NvList) -> Option<Dedup> {
         let [count, dspace, mspace] = config.get_u64_array(OBJECT_STATS)?.try_into().ok()?;

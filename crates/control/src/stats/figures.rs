@@ -10,7 +10,7 @@ use vdev::{Direction, IoFigures, QueueDepths, VdevErrors};
 use super::{VdevStat, VdevStats};
 
 /// The key of the list in a vdev's list.
-const VDEV_STATS_EX: &str = "vdev_stats_ex";
+pub(super) const VDEV_STATS_EX: &str = "vdev_stats_ex";
 /// Slow operations, in that list as well.
 const SLOW_IOS: &str = "vdev_slow_ios";
 

@@ -12,6 +12,7 @@
 mod activity;
 mod dedup;
 pub mod figures;
+mod stored;
 mod tree;
 mod words;
 
@@ -20,9 +21,11 @@ use std::sync::Arc;
 use nvlist::NvList;
 use ondisk::label::key;
 use pool::{Error, Pool};
+use vdev::LostBlock;
 
 pub use activity::{Activity, Checkpoint, Expansion, REBUILD_ACTIVE, REBUILD_COMPLETE, Removal};
 pub use dedup::Dedup;
+pub use stored::stored;
 pub use tree::of_devices;
 pub use words::{VdevStat, VdevStats};
 
@@ -35,9 +38,10 @@ pub const SUSPENDED: &str = "suspended";
 /// The time of the uberblock.
 pub const TIMESTAMP: &str = "timestamp";
 
-/// The configuration of `view`; if it is to be `brief`, without what takes a walk: `errata`, `error_count` and the dedup tables.
-pub(crate) fn config(view: &Arc<Pool>, brief: bool) -> Result<NvList, Error> {
-    let mut config = view.config().clone();
+/// The configuration of `view`, with what `input` asks for beside the figures of vdevs. Blocks that were `met` are counted with those of the error log.
+pub(crate) fn config(view: &Arc<Pool>, input: &NvList, met: &[LostBlock]) -> Result<NvList, Error> {
+    let brief = input.contains("brief");
+    let mut config = stored(view.config());
     config.insert(key::POOL_NAME, view.name());
     config.insert(key::POOL_GUID, view.guid().0);
     config.insert(key::VERSION, view.version());
@@ -49,15 +53,15 @@ pub(crate) fn config(view: &Arc<Pool>, brief: bool) -> Result<NvList, Error> {
         features.insert(&feature.guid, feature.refcount);
     }
     config.insert(FEATURE_STATS, features);
-    if !brief {
+    if !brief || input.contains("errata") {
         // where keys cannot be read, datasets that need them say so
         config.insert(key::ERRATA, view.erratum().ok().flatten().map_or(0, |erratum| erratum as u64));
-        if let Ok(errors) = view.errlog() {
-            config.insert(ERROR_COUNT, errors.len() as u64);
-        }
-        if let Ok(dedup) = Dedup::read(view) {
-            dedup.put(&mut config);
-        }
+    }
+    if !brief && let Ok(errors) = view.errlog_with(met) {
+        config.insert(ERROR_COUNT, errors.len() as u64);
+    }
+    if input.contains("dedup") {
+        Dedup::read(view)?.put(&mut config);
     }
     Ok(config)
 }

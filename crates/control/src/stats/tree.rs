@@ -11,7 +11,7 @@ use pool::{AllocClass, Error, Pool};
 use vdev::{FollowedLeaf, IoFigures, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree};
 
 use super::figures::{self, Counted};
-use super::{Activity, VdevStat, VdevStats};
+use super::{Activity, VdevStat, VdevStats, stored};
 
 /// Keys in the ZAP of a leaf: state, time, and the offset at which the work goes on; with the words that tell them, the last the end.
 const INITIALIZE: [&str; 3] = [
@@ -59,16 +59,17 @@ impl Counted for Own {
 
 /// The `vdev_tree` of a pool, with `spares` and `l2cache`. Whether these are there is not known here: their state is 0.
 pub(super) fn tree(view: &Arc<Pool>) -> Result<NvList, Error> {
-    let activity = Activity::read(view)?;
+    let activity = Activity::read(view);
     let mut root = of_devices(view.tree());
     for (id, top) in (0..).zip(root.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten()) {
-        put_space(view, id, top)?;
+        put_space(view, id, top);
         activity.put_rebuild(id, top);
     }
     put_work_below(view, &mut root);
     activity.put(&mut root);
-    for (key, aside) in [(key::SPARES, view.spares()?), (key::L2CACHE, view.l2cache()?)] {
+    for (key, mut aside) in [(key::SPARES, view.spares()?), (key::L2CACHE, view.l2cache()?)] {
         if !aside.is_empty() {
+            aside.iter_mut().for_each(stored::keep_stored);
             root.insert(key, aside);
         }
     }
@@ -85,6 +86,9 @@ pub fn of_devices(tree: &VdevTree) -> NvList {
 /// A vdev and all below, with what each has by itself.
 fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
     let mut list = config.raw.clone();
+    // all that is below is made anew
+    list.remove_all(key::CHILDREN);
+    stored::keep_stored(&mut list);
     let children: Vec<NvList> =
         config.children.iter().zip(&status.children).map(|(config, status)| vdev(tree, config, status)).collect();
     if !children.is_empty() {
@@ -140,10 +144,10 @@ fn put_work(
     Ok(())
 }
 
-/// Sets the class and the space of a top-level vdev.
-fn put_space(view: &Arc<Pool>, id: u64, list: &mut NvList) -> Result<(), Error> {
+/// Sets the class and the space of a top-level vdev. Space that cannot be read is not told.
+fn put_space(view: &Arc<Pool>, id: u64, list: &mut NvList) {
     let tree = view.tree();
-    let Some(top) = tree.top(id) else { return Ok(()) };
+    let Some(top) = tree.top(id) else { return };
     let bias = match view.vdev_class(top) {
         AllocClass::Log => Some("log"),
         AllocClass::Special => Some("special"),
@@ -153,7 +157,7 @@ fn put_space(view: &Arc<Pool>, id: u64, list: &mut NvList) -> Result<(), Error> 
     if let Some(bias) = bias {
         list.insert(key::ALLOCATION_BIAS, bias);
     }
-    if let Some(space) = view.vdev_space(id)? {
+    if let Ok(Some(space)) = view.vdev_space(id) {
         let mut stats = VdevStats::of(list);
         stats.set(VdevStat::Alloc, space.allocated);
         stats.set(VdevStat::Space, space.size);
@@ -162,5 +166,4 @@ fn put_space(view: &Arc<Pool>, id: u64, list: &mut NvList) -> Result<(), Error> 
         stats.set(VdevStat::Checkpoint, space.checkpoint);
         stats.put(list);
     }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use vdev::{VdevAux, VdevErrors, VdevState};
 /// Words of the structure.
 const WORDS: usize = 48;
 /// The key of the array in a vdev's list.
-const VDEV_STATS: &str = "vdev_stats";
+pub(super) const VDEV_STATS: &str = "vdev_stats";
 
 /// A word of [`VdevStats`], by its place. Words without a name here are always 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
