@@ -2,6 +2,8 @@
 //!
 //! OpenZFS: `zfs_ioc_dataset_list_next`, `zfs_ioc_snapshot_list_next`, `zfs_ioc_objset_stats`, `dsl_prop_get_all`.
 
+use std::collections::HashSet;
+
 use base::Errno;
 use nvlist::{NvList, Value as Nv};
 use pool::prop::PropValue;
@@ -17,11 +19,13 @@ const RECEIVED: &str = "$recvd";
 /// Pairs in the list of a dataset with its properties, if it is simple and if not.
 const SIMPLE: usize = 4;
 const WHOLE: usize = 9;
+/// Properties that one request names.
+const WANTED_MAX: usize = 1 << 10;
 
 impl ReadOnlyControl {
     pub(crate) fn objset_stats(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let dataset = self.view.dataset(name)?;
-        match wanted(input) {
+        match wanted(input)? {
             Some(names) if !names.is_empty() => props(&dataset, &names),
             _ => all_props(&dataset),
         }
@@ -59,7 +63,7 @@ impl ReadOnlyControl {
         };
         let depth = input.get_u64("depth").unwrap_or(1);
         let options = ListOptions { depth: Some(u32::try_from(depth).unwrap_or(u32::MAX)), ..*options };
-        let (simple, wanted) = (input.contains("simple"), wanted(input));
+        let (simple, wanted) = (input.contains("simple"), wanted(input)?);
         if name.contains('#') {
             return Err(Error::Invalid(format!("'{name}' is a bookmark")).into());
         }
@@ -80,11 +84,16 @@ impl ReadOnlyControl {
     }
 }
 
-/// The names of the properties that are asked for.
-fn wanted(input: &NvList) -> Option<Vec<&str>> {
-    match input.get(PROPS) {
-        Some(Nv::StringArray(names)) => Some(names.iter().filter_map(|name| name.to_str()).collect()),
-        _ => None,
+/// The names of the properties that are asked for, each once.
+fn wanted(input: &NvList) -> Result<Option<Vec<&str>>, Error> {
+    let Some(Nv::StringArray(names)) = input.get(PROPS) else { return Ok(None) };
+    let mut seen = HashSet::new();
+    let wanted: Vec<&str> = names.iter().filter_map(|name| name.to_str()).filter(|name| seen.insert(*name)).collect();
+    match wanted.len() {
+        n if n > WANTED_MAX => {
+            Err(Error::Invalid(format!("{n} properties are asked for, and at most {WANTED_MAX} are told")))
+        }
+        _ => Ok(Some(wanted)),
     }
 }
 

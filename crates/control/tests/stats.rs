@@ -71,6 +71,51 @@ fn every_vdev_has_the_words_of_openzfs() {
 }
 
 #[test]
+fn a_pool_with_spares_beyond_number_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |spares: usize| {
+        let control = support::pool_with(&dir.path().join(spares.to_string()), |new| {
+            new.spares = (1..=spares as u64)
+                .map(|guid| list(&[("guid", guid.into()), ("children", vec![NvList::new()].into())]))
+                .collect();
+        });
+        control.call(Ioc::PoolStats, "t", &NvList::new())
+    };
+    let config = with(4096).unwrap();
+    let spares = tree(&config).get_nvlist_array("spares").unwrap();
+    assert_eq!(spares.len(), 4096);
+    let extended = spares[0].get_nvlist("vdev_stats_ex").unwrap();
+    assert_eq!((extended.len(), spares[0].contains("children")), (15, false), "nothing was counted");
+    let failed = with(4097).unwrap_err();
+    assert!(failed.errno == Errno::EIO && failed.to_string().contains("'t' has 4097 spares"), "{failed}");
+}
+
+#[test]
+fn figures_that_the_maker_of_a_pool_stored_are_not_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = support::pool_with(dir.path(), |new| {
+        let words = || Value::Uint64Array(vec![1; 23]);
+        let top = &mut new.vdev_tree.get_nvlist_array_mut("children").unwrap()[0];
+        top.insert("org.openzfs:rebuild_stats", words());
+        ["scan_stats", "checkpoint_stats"].into_iter().for_each(|key| new.vdev_tree.insert(key, words()));
+    });
+    let activity = Activity::of(&stats(&control, &NvList::new()));
+    assert!(activity.scan.is_none() && activity.checkpoint.is_none() && activity.rebuilds.is_empty(), "{activity:?}");
+}
+
+#[test]
+fn what_is_asked_for_twice_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let ask = |wanted: &[&str]| control.call(Ioc::ObjsetStats, "t", &list(&[("props", names(wanted))]));
+    assert_eq!(ask(&["used"; 5000]).unwrap().len(), 1);
+    let many: Vec<String> = (0..1025).map(|n| format!("a:{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(ask(&many).unwrap_err().errno, Errno::EINVAL);
+    assert!(ask(&many[1..]).unwrap().is_empty());
+}
+
+#[test]
 fn activities_are_told_at_the_root() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());

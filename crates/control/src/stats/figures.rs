@@ -69,9 +69,12 @@ pub trait Counted {
     fn since_ns(&self) -> u64;
 }
 
-/// Sets the figures of a vdev and of all below, its spares and caches included.
-pub fn put(vdev: &mut NvList, counted: &dyn Counted) {
-    put_below(vdev, counted);
+/// Sets the figures of the root and of all below, the spares and caches of the pool included.
+pub fn put(root: &mut NvList, counted: &dyn Counted) {
+    put_below(root, counted);
+    for aside in [key::SPARES, key::L2CACHE] {
+        root.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| drop(put_below(vdev, counted)));
+    }
 }
 
 fn put_below(vdev: &mut NvList, counted: &dyn Counted) -> (IoFigures, QueueDepths) {
@@ -88,9 +91,6 @@ fn put_below(vdev: &mut NvList, counted: &dyn Counted) -> (IoFigures, QueueDepth
             // only devices are slow
             io.clear_slow();
         }
-    }
-    for aside in [key::SPARES, key::L2CACHE] {
-        vdev.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| drop(put_below(vdev, counted)));
     }
     let mut stats = VdevStats::of(vdev);
     stats.set(VdevStat::Timestamp, counted.since_ns());
@@ -119,8 +119,11 @@ fn extended(io: &IoFigures, queue: &QueueDepths) -> NvList {
     for (keys, depths) in QUEUES.iter().zip(&queue.0) {
         keys.iter().zip(depths).for_each(|(key, depth)| list.insert(key, *depth));
     }
-    for (key, histogram) in HISTOGRAMS.iter().zip(io.histograms()) {
-        list.insert(key, Value::Uint64Array(histogram.to_vec()));
+    // a pool can have thousands of vdevs that nothing is known of: no histograms of zeros for these
+    if *io != IoFigures::default() {
+        for (key, histogram) in HISTOGRAMS.iter().zip(io.histograms()) {
+            list.insert(key, Value::Uint64Array(histogram.to_vec()));
+        }
     }
     list.insert(SLOW_IOS, slow(io));
     list

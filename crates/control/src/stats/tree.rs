@@ -69,7 +69,10 @@ pub(super) fn tree(view: &Arc<Pool>) -> Result<NvList, Error> {
     activity.put(&mut root);
     for (key, mut aside) in [(key::SPARES, view.spares()?), (key::L2CACHE, view.l2cache()?)] {
         if !aside.is_empty() {
-            aside.iter_mut().for_each(stored::keep_stored);
+            for device in &mut aside {
+                device.remove_all(key::CHILDREN);
+                stored::keep_stored(device);
+            }
             root.insert(key, aside);
         }
     }

@@ -18,6 +18,9 @@ use crate::spa::mos::Mos;
 use crate::spa::mos::known::{Known, OfObject};
 use crate::{Error, LoadErrors, OpenOptions};
 
+/// Spares, and caches, of a pool that are accepted.
+const AUX_DEVICES_MAX: usize = 1 << 12;
+
 /// Findings while the pool was opened, beyond what its vdevs' status tells.
 #[derive(Clone, Debug, Default)]
 pub struct LoadInfo {
@@ -184,7 +187,7 @@ impl Pool {
     /// The spare devices that the MOS lists: their configurations.
     ///
     /// # Errors
-    /// When the MOS cannot be read.
+    /// When the MOS cannot be read, or lists more than any pool has.
     pub fn spares(&self) -> Result<Vec<NvList>, Error> {
         self.aux_devices(key::SPARES)
     }
@@ -192,15 +195,22 @@ impl Pool {
     /// The cache devices that the MOS lists: their configurations.
     ///
     /// # Errors
-    /// When the MOS cannot be read.
+    /// When the MOS cannot be read, or lists more than any pool has.
     pub fn l2cache(&self) -> Result<Vec<NvList>, Error> {
         self.aux_devices(key::L2CACHE)
     }
 
     fn aux_devices(&self, what: &'static str) -> Result<Vec<NvList>, Error> {
         let Some(id) = self.mos.number(what)?.filter(|id| *id != 0) else { return Ok(Vec::new()) };
-        let list = self.mos.nvlist(id, what)?;
-        Ok(list.get_nvlist_array(what).unwrap_or(&[]).to_vec())
+        let mut list = self.mos.nvlist(id, what)?;
+        let devices = list.get_nvlist_array_mut(what).map(std::mem::take).unwrap_or_default();
+        match devices.len() {
+            n if n > AUX_DEVICES_MAX => Err(Error::corrupt(
+                id,
+                format!("'{}' has {n} {what}, and at most {AUX_DEVICES_MAX} are read", self.name),
+            )),
+            _ => Ok(devices),
+        }
     }
 }
 
