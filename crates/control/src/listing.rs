@@ -157,8 +157,9 @@ fn stats(dataset: &Dataset, simple: bool) -> Result<NvList, PoolError> {
     };
     out.insert("dds_type", kind);
     out.insert("dds_inconsistent", u8::from(dataset.is_inconsistent()));
-    out.insert("dds_redacted", u8::from(dataset.is_redacted()?));
-    let origin = dataset.origin()?.map_or_else(String::new, |origin| origin.name().to_owned());
+    // it is listed also where these cannot be read
+    out.insert("dds_redacted", u8::from(dataset.is_redacted().unwrap_or(false)));
+    let origin = dataset.origin().ok().flatten().map_or_else(String::new, |origin| origin.name().to_owned());
     out.insert("dds_origin", origin);
     Ok(out)
 }

@@ -296,7 +296,13 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
         add("logicalreferenced", logical.into());
         add("refcompressratio", logical.saturating_mul(100).checked_div(stored).unwrap_or(100).into());
     }
-    if let Some(list) = mark.redaction_header()? {
+    let redaction = ["redact_complete", "redact_snaps"];
+    // it is an object of its own, which can be damaged
+    let header = match wanted.is_empty() || redaction.iter().any(|name| wanted.contains(name)) {
+        true => mark.redaction_header()?,
+        false => None,
+    };
+    if let Some(list) = header {
         add("redact_complete", ((list.last_object, list.last_blkid) == COMPLETE).into());
         add("redact_snaps", Nv::Uint64Array(list.snaps));
     }

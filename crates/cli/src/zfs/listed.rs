@@ -63,6 +63,15 @@ impl Wanted {
         }
     }
 
+    /// The keys of what is wanted of bookmarks, and of what orders them; none for all there is.
+    fn of_bookmarks(&self) -> NvList {
+        let mut keys = NvList::new();
+        if !self.all {
+            self.props.iter().map(String::as_str).chain(["createtxg"]).for_each(|name| keys.insert(name, ()));
+        }
+        keys
+    }
+
     fn put(&self, input: &mut NvList) {
         if self.all {
             input.insert("props", answers::names([]));
@@ -113,6 +122,22 @@ impl Listed {
             name: name.to_owned(),
             txg: value("createtxg").and_then(|txg| txg.number()).unwrap_or(0),
             kind,
+            wanted: Arc::new(wanted.clone()),
+            props: OnceCell::new(),
+        })
+    }
+
+    /// The topmost dataset of a pool, which is a file system. Nothing is read of it that is not asked for: the rest can be listed though its root block is lost.
+    pub(super) fn top(source: &Arc<Query>, wanted: &Wanted) -> Result<Listed, Failed> {
+        let mut input = NvList::new();
+        input.insert("props", answers::names(["createtxg"]));
+        let own = source.call(Ioc::ObjsetStats, source.name(), &input)?;
+        let txg = own.get_nvlist("createtxg").and_then(|prop| prop.get_u64("value"));
+        Ok(Listed {
+            source: source.clone(),
+            name: source.name().to_owned(),
+            txg: txg.unwrap_or(0),
+            kind: Some("filesystem"),
             wanted: Arc::new(wanted.clone()),
             props: OnceCell::new(),
         })
@@ -315,17 +340,21 @@ pub(super) fn snapshots(
     list(source, Ioc::SnapshotListNext, (name, depth), false, wanted)
 }
 
-/// The bookmarks of a dataset and of all below: those of `depth` levels.
-pub(super) fn bookmarks(source: &Arc<Query>, name: &str, depth: u64) -> Result<Vec<Listed>, Failed> {
+/// The bookmarks of a dataset and of all below: those of `depth` levels. Only what is wanted is read of them: a redaction list may be damaged.
+pub(super) fn bookmarks(
+    source: &Arc<Query>,
+    (name, depth): (&str, u64),
+    wanted: &Wanted,
+) -> Result<Vec<Listed>, Failed> {
     let Some(above) = depth.checked_sub(1) else { return Ok(Vec::new()) };
     let mut heads = vec![name.to_owned()];
     if above > 0 {
         let below = below(source, (name, above), false, &Wanted::default())?;
         heads.extend(below.into_iter().map(|head| head.name));
     }
-    let mut all = Vec::new();
+    let (mut all, keys) = (Vec::new(), wanted.of_bookmarks());
     for head in heads {
-        let marks = source.call(Ioc::GetBookmarks, &head, &NvList::new())?;
+        let marks = source.call(Ioc::GetBookmarks, &head, &keys)?;
         let mark = |(short, mark): (&str, &Nv)| {
             Some(Listed::of_bookmark(source, &format!("{head}#{short}"), mark.as_nvlist()?))
         };

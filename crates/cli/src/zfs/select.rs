@@ -96,7 +96,7 @@ impl Selection {
             whole = all_open;
             for pool in open {
                 let source = Arc::new(here().query(&pool));
-                let top = Listed::ask(&source, source.name(), &wanted).map_err(|e| failed(e.to_string()))?;
+                let top = Listed::top(&source, &wanted).map_err(|e| failed(e.to_string()))?;
                 let all = Selection { recurse: true, ..self.clone() };
                 found.extend(all.under(top, &wanted).map_err(|e| failed(e.to_string()))?);
             }
@@ -163,7 +163,7 @@ impl Selection {
             all.extend(listed::snapshots(&source, (&name, depth), &wanted.clone().typed(false))?);
         }
         if types.bookmarks {
-            all.extend(listed::bookmarks(&source, &name, depth)?);
+            all.extend(listed::bookmarks(&source, (&name, depth), wanted)?);
         }
         if depth > 0 && heads {
             let typed = wanted.clone().typed(!at_once);
