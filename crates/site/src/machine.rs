@@ -96,7 +96,7 @@ impl Machine {
             Ioc::EventsSeek => self.events_seek(input.get_u64("eid").unwrap_or(0)),
             ioc if ioc.looks() => {
                 let pool = self.site.open(&self.record(pool)?).map_err(opening)?;
-                self.site.query(&pool).call(ioc, name, input)
+                self.site.query(&pool).of(&self.caller).call(ioc, name, input)
             }
             ioc => self.change(ioc, &self.record(pool)?, (name, input)),
         }

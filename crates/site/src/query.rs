@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Guid;
 use control::stats::figures::{self, Counted};
 use control::stats::{SUSPENDED, VdevStat, VdevStats};
-use control::{Failed, Ioc, ReadOnlyControl};
+use control::{Caller, Failed, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::Pool;
@@ -33,6 +33,8 @@ pub struct Query {
     devices: HashMap<Guid, String>,
     /// The record of its import; `None` if it is not imported.
     record: Option<Imported>,
+    /// The caller, to whose files streams are sent.
+    caller: Caller,
 }
 
 impl fmt::Debug for Query {
@@ -45,7 +47,8 @@ impl Site {
     /// Takes requests about a pool that was opened with [`Site::open`].
     #[must_use]
     pub fn query(&self, pool: &Arc<Pool>) -> Query {
-        Query { pool: pool.clone(), devices: self.devices(pool), record: self.opened_as(pool) }
+        let (devices, record) = (self.devices(pool), self.opened_as(pool));
+        Query { pool: pool.clone(), devices, record, caller: Caller::default() }
     }
 }
 
@@ -53,7 +56,13 @@ impl Query {
     /// Takes requests about a pool that is not imported, and is open on these devices.
     #[must_use]
     pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
-        Query { pool, devices, record: None }
+        Query { pool, devices, record: None, caller: Caller::default() }
+    }
+
+    /// The same for a caller, to whose files streams can be sent.
+    #[must_use]
+    pub fn of(self, caller: &Caller) -> Query {
+        Query { caller: caller.clone(), ..self }
     }
 
     /// The name of the pool.
@@ -79,7 +88,7 @@ impl Query {
     /// # Errors
     /// As [`ReadOnlyControl::call`].
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let control = ReadOnlyControl::new(self.pool.clone());
+        let control = ReadOnlyControl::new(self.pool.clone()).of(&self.caller);
         ioc.check_name(name, self.name())?;
         ioc.check(input)?;
         // the error log is read once, with what is not in there yet

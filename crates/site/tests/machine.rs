@@ -1,9 +1,10 @@
 //! Requests to the pools of this machine, through the one door: a pool is made, exported, found, tried, imported and changed.
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base::Errno;
 use control::{Caller, Ioc, NewVdevs};
@@ -93,6 +94,37 @@ fn pools_are_made_exported_and_imported() {
         call(Ioc::Destroy, "t/fs", &[]).unwrap();
         call(Ioc::PoolDestroy, "t", &[]).unwrap();
         assert!(configs().is_empty());
+    });
+}
+
+/// The bytes that were written, by whichever clone.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(buf)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stream_is_sent_to_a_file_of_the_caller() {
+    in_own_state("a_stream_is_sent_to_a_file_of_the_caller", |dir| {
+        let caller = Caller::default();
+        let machine = Machine::new(Site::new(Arc::new(Silent)), caller.clone());
+        create(&machine, dir);
+        let snaps = list(&[("t@s", ().into())]);
+        machine.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).unwrap();
+        let written = Written::default();
+        let send = || machine.call(Ioc::SendNew, "t@s", &list(&[("fd", 5i32.into())]));
+        assert_eq!(send().unwrap_err().errno, Errno::EBADF);
+        caller.files.output(5, Box::new(written.clone()), Arc::default());
+        send().unwrap();
+        assert!(written.0.lock().unwrap().len() > 312, "more than one record");
     });
 }
 
