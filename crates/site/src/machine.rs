@@ -18,6 +18,7 @@ use control::{Caller, Control, Failed, Ioc, NewVdevs, stats};
 use nvlist::{NvList, Value as Nv};
 use ondisk::label::key;
 use pool::events::EID;
+use pool::prop::check_pool_value;
 use pool::{OpenOptions, Spa, Value};
 use vdev::VdevConfig;
 use vdev::import::Candidate;
@@ -217,7 +218,7 @@ impl Machine {
         if flags & !IMPORT_KNOWN != 0 {
             return Err(control::Error::NotSupported(format!("flags {flags:#x}")).into());
         }
-        pool::check_pool_name(name).map_err(|e| invalid(&e.to_string()))?;
+        let stored = stored_props(props)?;
         let (candidate, policy) = (found(config)?, Policy::of(config));
         let how = How {
             name: Some(name.to_owned()).filter(|name| *name != candidate.name),
@@ -234,7 +235,9 @@ impl Machine {
         let readonly = how.readonly;
         let import = Import::begin(&self.site, &candidate, how).map_err(opening)?;
         let seen = import.look()?;
-        if is_foreign(&candidate) && flags & IMPORT_ANY_HOST == 0 {
+        // a label without a hostid, or with 0, is of no host
+        let of_a_host = candidate.hostid.is_some_and(|hostid| hostid != 0);
+        if of_a_host && is_foreign(&candidate) && flags & IMPORT_ANY_HOST == 0 {
             let why = "pool was previously in use from another system";
             return Err(control::Error::Opening(Errno::EREMOTEIO, why.into()).into());
         }
@@ -248,29 +251,44 @@ impl Machine {
         } else {
             let locked = import.lock()?;
             let spa = import.write(&locked)?;
-            let (_, remembered) = import.remember(&spa)?;
-            let set = set_props(&spa, props);
-            spa.close()?;
-            remembered.map_err(opening)?;
-            set?;
+            let done = self.set_and_remember(&spa, stored, import);
+            let closed = spa.close();
+            if done.is_err() {
+                // the error is what counts
+                let _forgotten = records::forget(candidate.guid.0);
+            }
+            done?;
+            closed?;
         }
         let mut config = config.clone();
         config.insert(LOAD_INFO, NvList::new());
         Ok(config)
     }
+
+    /// Sets properties of a pool that was opened to be imported, and remembers it as imported.
+    fn set_and_remember(&self, spa: &Arc<Spa>, props: NvList, import: Import<'_>) -> Result<(), Failed> {
+        if !props.is_empty() {
+            let mut input = NvList::new();
+            input.insert("props", props);
+            Control::new(spa.clone(), self.caller.clone()).call(Ioc::PoolSetProps, spa.name(), &input)?;
+        }
+        import.remember(spa)?.1.map_err(opening)
+    }
 }
 
-/// Sets those properties of an import that are stored.
-fn set_props(spa: &Arc<Spa>, props: &NvList) -> Result<(), Failed> {
+/// Returns those properties of an import that are stored, if the pool can have them.
+fn stored_props(props: &NvList) -> Result<NvList, Failed> {
+    let mut stored = NvList::new();
     for (name, value) in props.iter().filter(|(name, _)| !matches!(*name, "altroot" | "readonly" | "cachefile")) {
-        let value = match value {
+        let plain = match value {
             Nv::Uint64(number) => Value::Number(*number),
             Nv::String(text) => Value::String(text.to_string_lossy().into_owned()),
             _ => return Err(invalid(&format!("value of '{name}' is neither a number nor text"))),
         };
-        spa.set_prop(name, value)?;
+        check_pool_value(name, &plain).map_err(|bad| invalid(&format!("'{name}': {}", bad.why())))?;
+        stored.insert(name, value.clone());
     }
-    Ok(())
+    Ok(stored)
 }
 
 /// The state of a pool that is to be loaded.

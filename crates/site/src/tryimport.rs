@@ -6,7 +6,7 @@
 
 use control::stats;
 use control::{Failed, Ioc};
-use nvlist::{NvList, NvString, Value};
+use nvlist::NvList;
 use ondisk::label::key;
 use pool::{Error, OpenOptions, Pool};
 use vdev::import::Candidate;
@@ -23,7 +23,7 @@ pub const ERRNO: &str = "errno";
 pub const ERROR: &str = "error";
 /// The number of the reason why the root vdev cannot be opened.
 pub const AUX: &str = "aux";
-/// Features that the pool needs and that are not supported, by their guids.
+/// A list of the features that the pool needs and that are not supported: their guids, each with what is known of it, which is nothing.
 pub const UNSUP_FEAT: &str = "unsup_feat";
 /// Set where the devices hold only an older state than the last one.
 pub const OLDER_STATE: &str = "older_state";
@@ -70,8 +70,9 @@ fn of_labels(candidate: &Candidate, failed: &Failed, info: &mut NvList) -> NvLis
     let aux = match &*failed.error {
         control::Error::Pool(Error::Version(_)) => AUX_VERSION_NEWER,
         control::Error::Pool(Error::Features(features)) => {
-            let names = features.iter().map(|name| NvString::from(name.as_str())).collect();
-            info.insert(UNSUP_FEAT, Value::StringArray(names));
+            let mut unsupported = NvList::new();
+            features.iter().for_each(|name| unsupported.insert(name, ""));
+            info.insert(UNSUP_FEAT, unsupported);
             AUX_UNSUP_FEAT
         }
         control::Error::Pool(Error::MissingVdevs(_)) => AUX_BAD_GUID_SUM,

@@ -82,6 +82,11 @@ fn pools_are_made_exported_and_imported() {
             call(Ioc::PoolImport, name, &pairs)
         };
         assert_eq!(import("t", guid ^ 1, &[]).unwrap_err().errno, Errno::EINVAL);
+        // one that no pool can have, and one that this pool cannot have
+        for (name, value, errno) in [("comment", "\n", Errno::EINVAL), ("bootfs", "t/none", Errno::ENOENT)] {
+            assert_eq!(import("t", guid, &[(name, value.into())]).unwrap_err().errno, errno, "{name}");
+            assert!(configs().is_empty(), "it is not imported");
+        }
         import("new", guid, &[("readonly", 1u64.into())]).unwrap();
         assert_eq!(import("other", guid, &[]).unwrap_err().errno, Errno::EEXIST);
         let destroyed = call(Ioc::Destroy, "new/fs", &[]).unwrap_err();

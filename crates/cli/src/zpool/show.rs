@@ -1,7 +1,7 @@
 //! The output of `zpool import` for pools that could be imported (OpenZFS: `show_import`).
 
 use control::stats::{Activity, VdevStats};
-use nvlist::{NvList, Value};
+use nvlist::NvList;
 use ondisk::label::key;
 use pool::OpenOptions;
 use site::import::is_foreign;
@@ -63,9 +63,8 @@ impl View {
             }
             _ => return view,
         };
-        if let Some(Value::StringArray(features)) = info.and_then(|info| info.get(UNSUP_FEAT)) {
-            view.features = features.iter().map(|feature| feature.to_string_lossy().into_owned()).collect();
-        }
+        let features = info.and_then(|info| info.get_nvlist(UNSUP_FEAT));
+        view.features = features.into_iter().flatten().map(|(feature, _)| feature.to_owned()).collect();
         View { reason, aux, faulted: false, ..view }
     }
 }
