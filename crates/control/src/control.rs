@@ -163,8 +163,7 @@ impl Control {
     }
 
     fn events_next(&self, input: &NvList) -> Result<NvList, Failed> {
-        let wait = Duration::from_millis(input.get_u64("wait_ms").unwrap_or(0));
-        let Some(Next { event, dropped }) = events::next(&mut self.cursor(), wait) else {
+        let Some(Next { event, dropped }) = events::next(&mut self.cursor(), events::wait_of(input)) else {
             return Err(Error::NoEvent.into());
         };
         let mut out = NvList::new();

@@ -9,6 +9,15 @@ use pool::events::{EID, News, since, wait_since};
 const START: u64 = 0;
 const END: u64 = u64::MAX;
 
+/// The longest that a request waits for an event: whoever wants to wait longer asks again.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How long [`Ioc::EventsNext`](crate::Ioc::EventsNext) waits for an event.
+#[must_use]
+pub fn wait_of(input: &NvList) -> Duration {
+    Duration::from_millis(input.get_u64("wait_ms").unwrap_or(0)).min(WAIT_MAX)
+}
+
 /// The place of a reader.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
@@ -43,4 +52,19 @@ pub(crate) fn seek(cursor: &mut Cursor, number: u64) -> bool {
         _ => return false,
     };
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let mut input = NvList::new();
+        assert_eq!(wait_of(&input), Duration::ZERO);
+        input.insert("wait_ms", 250u64);
+        assert_eq!(wait_of(&input), Duration::from_millis(250));
+        input.insert("wait_ms", u64::MAX);
+        assert_eq!(wait_of(&input), WAIT_MAX);
+    }
 }

@@ -56,7 +56,7 @@ pub enum Ioc {
     /// Receives a stream into the snapshot `snapname`: `begin_record` is its first record, and the rest is read from the file `input_fd` of the
     /// caller. `props` came with it, `localprops` are said by the user; one without a value is inherited.
     RecvNew,
-    /// Returns the next event of this process's pools: `event`, and in `dropped` how many were lost before it. Waits `wait_ms` for one.
+    /// Returns the next event of this process's pools: `event`, and in `dropped` how many were lost before it. Waits `wait_ms` for one, and at most a minute.
     EventsNext,
     /// Forgets all events, and answers how many were `cleared`.
     EventsClear,

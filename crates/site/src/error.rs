@@ -90,6 +90,11 @@ pub enum Error {
     },
 }
 
+/// A pool that could not be found or opened, as the failure of a request.
+pub(crate) fn opening(e: Error) -> control::Failed {
+    control::Error::Opening(e.errno(), Box::new(e)).into()
+}
+
 impl Error {
     /// The errno that OpenZFS gives for it on Linux.
     #[must_use]

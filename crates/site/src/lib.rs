@@ -49,6 +49,7 @@ mod site;
 mod state;
 pub mod suspended;
 pub mod tryimport;
+mod vdevs;
 pub mod with_log;
 pub mod writing;
 

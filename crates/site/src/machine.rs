@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use pool::{OpenOptions, Spa, Value};
 use vdev::VdevConfig;
 use vdev::import::Candidate;
 
+use crate::error::opening;
 use crate::import::{How, Import, is_foreign};
 use crate::tryimport::{LOAD_INFO, try_import};
 use crate::{Error, Imported, Site, devices, events, records, writing};
@@ -111,13 +113,18 @@ impl Machine {
 
     fn change(&self, ioc: Ioc, record: &Imported, (name, input): (&str, &NvList)) -> Result<NvList, Failed> {
         let on = |spa: Arc<Spa>| Control::new(spa, self.caller.clone()).on(Arc::new(self.site.clone()));
+        let ask = |control: Control| match ioc {
+            Ioc::VdevAdd => self.site.add_vdevs(&control, input),
+            Ioc::VdevRemove => self.site.remove_vdev(&control, input),
+            ioc => control.call(ioc, name, input),
+        };
         if let Some(spa) = self.site.changing(record) {
-            return on(spa).call(ioc, name, input);
+            return ask(on(spa));
         }
         let spa = self.site.write(record).map_err(opening)?;
         let out = spa.view().map_err(Failed::from).and_then(|view| {
             self.site.load_keys(&view, record);
-            on(spa.clone()).call(ioc, name, input)
+            ask(on(spa.clone()))
         });
         let closed = spa.close();
         self.site.look_again();
@@ -317,7 +324,9 @@ fn found(config: &NvList) -> Result<Candidate, Failed> {
     let leaves = VdevConfig::parse(tree)?;
     let mut paths: Vec<PathBuf> = leaves.leaves().filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect();
     paths.extend(aside(tree));
-    paths.retain(|path| path.exists());
+    // a caller names devices, and has nothing else looked through
+    let is_device = |meta: std::fs::Metadata| meta.is_file() || meta.file_type().is_block_device();
+    paths.retain(|path| path.is_absolute() && path.metadata().is_ok_and(is_device));
     let all = vdev::import::scan(&paths)?;
     let name = || config.get_str(key::POOL_NAME).unwrap_or_default().to_owned();
     all.into_iter().find(|found| found.guid == guid).ok_or_else(|| opening(Error::Gone { name: name() }))
@@ -330,7 +339,7 @@ impl Machine {
     }
 
     fn events_next(&self, input: &NvList) -> Result<NvList, Failed> {
-        let wait = Duration::from_millis(input.get_u64("wait_ms").unwrap_or(0));
+        let wait = control::events_wait(input);
         let begun = Instant::now();
         loop {
             let mut cursor = self.cursor();
@@ -377,9 +386,4 @@ impl Machine {
 
 fn invalid(why: &str) -> Failed {
     control::Error::Invalid(why.to_owned()).into()
-}
-
-/// A pool that could not be found or opened, as the failure of a request.
-fn opening(e: Error) -> Failed {
-    control::Error::Opening(e.errno(), Box::new(e)).into()
 }

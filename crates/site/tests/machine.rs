@@ -140,6 +140,12 @@ fn a_pool_that_does_not_open_is_told_by_its_labels() {
         create(&machine, dir);
         let config = machine.call(Ioc::PoolConfigs, "", &NvList::new()).unwrap().get_nvlist("t").cloned().unwrap();
         machine.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let mut folders = config.clone();
+        let mirror = &mut folders.get_nvlist_mut("vdev_tree").unwrap().get_nvlist_array_mut("children").unwrap()[0];
+        let leaves = mirror.get_nvlist_array_mut("children").unwrap();
+        leaves.iter_mut().for_each(|leaf| leaf.insert("path", dir.to_str().unwrap()));
+        let tried = machine.call(Ioc::PoolTryImport, "", &list(&[("config", folders.into())]));
+        assert_eq!(tried.unwrap_err().errno, Errno::ENXIO, "a folder is not looked through");
         let input = list(&[("config", config.into())]);
         std::fs::remove_file(dir.join("b")).unwrap();
         let tried = machine.call(Ioc::PoolTryImport, "", &input).unwrap();
@@ -155,6 +161,31 @@ fn a_pool_that_does_not_open_is_told_by_its_labels() {
         assert!(tried.get_nvlist("vdev_tree").unwrap().get_nvlist_array("children").is_some());
         std::fs::remove_file(dir.join("a")).unwrap();
         assert_eq!(machine.call(Ioc::PoolTryImport, "", &input).unwrap_err().errno, Errno::ENXIO);
+    });
+}
+
+#[test]
+fn devices_that_come_and_go_are_recorded() {
+    in_own_state("devices_that_come_and_go_are_recorded", |dir| {
+        let machine = machine();
+        create(&machine, dir);
+        let path = dir.join("c");
+        std::fs::File::create(&path).unwrap().set_len(96 << 20).unwrap();
+        let is_recorded = || {
+            let record = Site::new(Arc::new(Silent)).find("t").unwrap().unwrap();
+            record.devices.contains(&path)
+        };
+        let spec = VdevSpec::parse(&["cache".to_owned(), path.display().to_string()]).unwrap();
+        let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
+        let add = list(&[("config", config.into())]);
+        machine.call(Ioc::VdevAdd, "t", &add).unwrap();
+        assert!(is_recorded());
+        assert!(machine.call(Ioc::VdevAdd, "t", &add).is_err() && is_recorded(), "it is in use");
+        let stats = machine.call(Ioc::PoolStats, "t", &NvList::new()).unwrap();
+        let cache = &stats.get_nvlist("vdev_tree").unwrap().get_nvlist_array("l2cache").unwrap()[0];
+        let guid = cache.get_u64("guid").unwrap();
+        machine.call(Ioc::VdevRemove, "t", &list(&[("guid", guid.into())])).unwrap();
+        assert!(!is_recorded());
     });
 }
 

@@ -1,12 +1,11 @@
 //! `zpool add`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use control::{Control, Ioc};
+use control::Control;
 use ondisk::label::key;
 use pool::{Pool, Value};
-use site::{Imported, records};
+use site::Imported;
 
 use super::create::of_device;
 use super::newdevs::{NewVdevs, Section};
@@ -85,15 +84,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let mut input = new.request(ashift, &shared);
     input.insert("check_ashift", !allowed.ashift);
     let control = Control::new(spa, writable::caller()).on(Arc::new(here().clone()));
-    let before = pools::find(&record.name)?;
-    let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
-    // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is
-    // skipped
-    records::remember(&Imported { devices: before.devices.iter().cloned().chain(added).collect(), ..before.clone() })?;
-    if let Err(e) = control.call(Ioc::VdevAdd, &record.name, &input) {
-        records::remember(&before)?;
-        return Err(cannot(why(&e)));
-    }
+    here().add_vdevs(&control, &input).map_err(|e| cannot(why(&e)))?;
     made.keep();
     writable::close(control.spa(), doing)
 }

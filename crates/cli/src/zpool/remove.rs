@@ -1,10 +1,8 @@
 //! `zpool remove`: logs, spares and caches. Data is not moved off vdevs in this version.
 
-use std::path::PathBuf;
-
-use control::{Control, Ioc};
+use control::Control;
 use nvlist::NvList;
-use site::{Imported, records};
+use site::Imported;
 
 use super::add::why;
 use super::vdevs::{Class, Vdevs};
@@ -34,7 +32,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if args.has('n') {
         return tell_memory(&record, devices, args.has('p'));
     }
-    remove(record, devices)
+    remove(&record, devices)
 }
 
 /// Prints the memory that the mapping of a removed vdev would take.
@@ -54,33 +52,25 @@ fn tell_memory(record: &Imported, devices: &[String], parsable: bool) -> Outcome
     Ok(0)
 }
 
-fn remove(mut record: Imported, devices: &[String]) -> Outcome {
+fn remove(record: &Imported, devices: &[String]) -> Outcome {
     let first = devices.first().map_or("", String::as_str);
-    let pool = pools::open(&record)?;
-    let (query, paths) = (here().query(&pool), here().devices(&pool));
-    let control = Control::new(writable::open(&record, &format!("cannot remove {first}"))?, writable::caller());
+    let pool = pools::open(record)?;
+    let query = here().query(&pool);
+    let control = Control::new(writable::open(record, &format!("cannot remove {first}"))?, writable::caller());
     let mut status = 0;
     for device in devices {
         let removed = Vdevs::find(&query, device)?.ok_or_else(|| "no such device in pool".to_owned());
         let removed = removed.and_then(|(vdev, _)| {
             let mut input = NvList::new();
             input.insert("guid", vdev.guid.0);
-            control.call(Ioc::VdevRemove, &record.name, &input).map(|_| vdev).map_err(|e| why(&e))
+            here().remove_vdev(&control, &input).map_err(|e| why(&e))
         });
-        match removed {
-            Err(why) => {
-                eprintln!("cannot remove {device}: {why}");
-                status = 1;
-            }
-            Ok(vdev) => {
-                let gone: Vec<PathBuf> =
-                    vdev.leaves().iter().filter_map(|leaf| paths.get(&leaf.guid)).map(PathBuf::from).collect();
-                record.devices.retain(|path| !gone.contains(path));
-            }
+        if let Err(why) = removed {
+            eprintln!("cannot remove {device}: {why}");
+            status = 1;
         }
     }
     if control.has_changed() {
-        records::remember(&record)?;
         writable::close(control.spa(), &format!("cannot remove {first}"))?;
     }
     Ok(status)

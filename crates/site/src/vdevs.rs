@@ -1,0 +1,62 @@
+//! Devices that come into a pool and leave it, in the pool's record as well: a command finds a pool on the devices that its record names.
+
+use std::path::PathBuf;
+
+use base::Guid;
+use control::{Control, Failed, Ioc, NewVdevs};
+use nvlist::NvList;
+
+use crate::error::opening;
+use crate::{Error, Imported, Site, devices, records};
+
+impl Site {
+    /// Answers [`Ioc::VdevAdd`], and records the new devices.
+    ///
+    /// # Errors
+    /// As [`Control::call`]; when the record cannot be written.
+    pub fn add_vdevs(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
+        let name = control.spa().name();
+        let new = input.get_nvlist("config").map(NewVdevs::of_list).transpose()?.unwrap_or_default();
+        let before = self.record_of(control)?;
+        let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
+        let devices = before.devices.iter().cloned().chain(added).collect();
+        // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is skipped
+        records::remember(&Imported { devices, ..before.clone() }).map_err(opening)?;
+        let done = control.call(Ioc::VdevAdd, name, input);
+        if done.is_err() {
+            records::remember(&before).map_err(opening)?;
+        }
+        done
+    }
+
+    /// Answers [`Ioc::VdevRemove`], and removes the devices from the record.
+    ///
+    /// # Errors
+    /// As [`Control::call`]; when the record cannot be written.
+    pub fn remove_vdev(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
+        let guid = Guid(input.get_u64("guid").unwrap_or(0));
+        let record = self.record_of(control)?;
+        // their labels are gone afterwards
+        let paths = devices::candidate(&record).map(|found| devices::paths(&found)).unwrap_or_default();
+        let tree = control.spa().tree();
+        let leaves: Vec<Guid> = match tree.config().walk().find(|vdev| vdev.guid == guid) {
+            Some(vdev) => vdev.leaves().map(|leaf| leaf.guid).collect(),
+            // a spare or cache
+            None => vec![guid],
+        };
+        drop(tree);
+        let out = control.call(Ioc::VdevRemove, control.spa().name(), input)?;
+        let gone: Vec<PathBuf> = leaves.iter().filter_map(|leaf| paths.get(leaf)).map(PathBuf::from).collect();
+        let record = self.record_of(control)?;
+        let devices = record.devices.iter().filter(|path| !gone.contains(path)).cloned().collect();
+        records::remember(&Imported { devices, ..record }).map_err(opening)?;
+        Ok(out)
+    }
+
+    /// The current record of a pool that is changed.
+    fn record_of(&self, control: &Control) -> Result<Imported, Failed> {
+        let (guid, name) = (control.spa().guid().0, control.spa().name());
+        let found = self.all().map_err(opening)?.into_iter().find(|record| record.guid == guid);
+        found.ok_or_else(|| opening(Error::NoSuchPool { name: name.to_owned() }))
+    }
+}
