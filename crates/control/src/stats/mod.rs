@@ -2,8 +2,8 @@
 //!
 //! It is the configuration of the MOS, in which each vdev of `vdev_tree` has `vdev_stats` and `vdev_stats_ex` ([`VdevStats`], [`figures`]), the root `scan_stats`,
 //! `removal_stats`, `checkpoint_stats` and `raidz_expand_stats`, and a top-level vdev that was rebuilt `org.openzfs:rebuild_stats`
-//! ([`Activity`]). Beside the tree are `ddt_histogram`, `ddt_object_stats` and `ddt_stats` ([`Dedup`]), `feature_stats`, `errata` and
-//! `error_count`. Arrays have the words of OpenZFS's structures, in their order. Each concept has its writing and its reading half in one file.
+//! ([`Activity`]). Beside the tree are `feature_stats`, `errata` and `error_count`, and for those who ask for it `ddt_histogram`, `ddt_object_stats` and
+//! `ddt_stats` ([`Dedup`]). What cannot be read is left out, but for lists of devices and what was asked for. Arrays have the words of OpenZFS's structures, in their order. Each concept has its writing and its reading half in one file.
 //!
 //! Figures are those of this process; `site` replaces them by those of all processes that had the pool open.
 //!

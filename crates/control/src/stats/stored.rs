@@ -7,7 +7,7 @@ use ondisk::label::key;
 
 use super::{ERROR_COUNT, FEATURE_STATS, SUSPENDED, TIMESTAMP, activity, dedup, figures, words};
 
-/// Keys of a configuration that are told and never stored; the first two are those of OpenZFS's configurations that [`super`] does not have.
+/// Keys of a configuration that are told and never stored; the first two are of OpenZFS alone.
 const OF_POOL: [&str; 9] = [
     "load_info",
     "suspended_reason",
