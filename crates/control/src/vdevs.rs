@@ -71,7 +71,9 @@ impl Control {
         let view = self.spa.view()?;
         for entry in view.list(self.spa.name(), &ListOptions::DATASETS)? {
             let Some(dataset) = entry.dataset() else { continue };
-            let _replayed = match dataset.kind()? {
+            // one that cannot be read keeps its log
+            let Ok(kind) = dataset.kind() else { continue };
+            let _replayed = match kind {
                 Kind::Filesystem => Zfs::open(&self.spa, dataset.name()).map(drop),
                 Kind::Volume => Volume::open(&self.spa, dataset.name()).map(drop),
                 _ => continue,

@@ -247,6 +247,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether no device said what a block holds, or the pool is suspended: what failed may succeed when devices answer again.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Error::Dmu(error) => error.is_unanswered(),
+            Error::Zio(error) => error.is_unanswered(),
+            Error::Suspended(_) | Error::IoFailure(_) | Error::Closed => true,
+            _ => false,
+        }
+    }
+
     /// The errno that OpenZFS gives on Linux in such a case.
     #[must_use]
     pub fn errno(&self) -> Errno {

@@ -71,13 +71,12 @@ impl VdevTree {
         false
     }
 
-    /// Takes a leaf offline, `temporarily` until the pool is opened anew. Returns `false`, and nothing is done, if it alone has something. A log device
-    /// is taken offline in any case: the caller knows that it is empty.
+    /// Takes a leaf offline, `temporarily` until the pool is opened anew. Returns `false`, and nothing is done, if it alone has something; the
+    /// caller knows of a log device that was `emptied` that it has not.
     #[must_use]
-    pub fn take_offline(&self, leaf: &Leaf, temporarily: bool) -> bool {
-        let is_of_log = || self.tops().iter().any(|top| top.config().is_log && has_leaf(top, leaf));
+    pub fn take_offline(&self, leaf: &Leaf, temporarily: bool, emptied: bool) -> bool {
         let was_offline = leaf.health().state == VdevState::Offline;
-        if !was_offline && !is_of_log() && self.is_required(leaf.guid()) {
+        if !was_offline && !emptied && self.is_required(leaf.guid()) {
             return false;
         }
         leaf.take_offline(temporarily);

@@ -182,8 +182,8 @@ pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(u64) -> Option<u
     covered(steps, &|object| sizes.get(&object).copied())
 }
 
-/// Returns the writes all of whose bytes are within one later write of whole blocks. `block` returns the block size; objects for
-/// which it returns `None` are skipped.
+/// Returns the writes all of whose bytes are within one later write of whole blocks, with no write between them that can fail. `block` returns the
+/// block size; objects for which it returns `None` are skipped.
 fn covered(steps: &[Step<'_, '_>], block: &dyn Fn(u64) -> Option<u64>) -> HashSet<usize> {
     let mut found = HashSet::new();
     // later writes up to the next fence, by object
@@ -201,11 +201,19 @@ fn covered(steps: &[Step<'_, '_>], block: &dyn Fn(u64) -> Option<u64>) -> HashSe
         let writes = later.entry(object).or_default();
         if writes.iter().any(|write| write.start <= bytes.start && bytes.end <= write.end) {
             found.insert(n);
-        } else if writes.len() < LATER_MAX && is_whole(&bytes, size) {
+        } else if !is_whole(&bytes, size) || !has_data(step) {
+            // it reads a block, which may fail: then no later write is applied
+            later.remove(&object);
+        } else if writes.len() < LATER_MAX {
             writes.push(bytes);
         }
     }
     found
+}
+
+/// Returns whether the bytes of a WRITE are in its record.
+fn has_data(step: &Step<'_, '_>) -> bool {
+    matches!(step.record, Some(Record::Write(write)) if write.data.is_some())
 }
 
 fn is_whole(bytes: &Range<u64>, size: u64) -> bool {

@@ -113,6 +113,9 @@ pub trait Replayer: Sync {
     /// Returns whether a change failed because devices do not answer, and may be possible when they do.
     fn is_unanswered(error: &Self::Error) -> bool;
 
+    /// Returns whether a log is kept until all devices answer. Otherwise records that cannot be read are given up, as the import was told to.
+    fn waits(&self) -> bool;
+
     /// Called after a window's transaction is committed; does the work that had to wait for that.
     fn after_window(&self);
 
@@ -224,7 +227,7 @@ pub fn replay<R: Replayer>(
         replayer.finish(blocks_of(&log))?;
         return Ok(None);
     }
-    let log = if tunable::ZIL_REPLAY_DISABLE.get() == 0 { whole(objset, log)? } else { log };
+    let log = if tunable::ZIL_REPLAY_DISABLE.get() == 0 { whole(objset, log, replayer.waits())? } else { log };
     let mut done = Replayed { records: 0, superseded: 0, skipped: 0, failed: None };
     if tunable::ZIL_REPLAY_DISABLE.get() == 0 {
         let all = log.records().count() as u64;
@@ -244,9 +247,9 @@ pub fn replay<R: Replayer>(
 }
 
 /// Checks that a log which was read again does not end where a device did not answer: the rest of it would be lost.
-fn whole(objset: &Objset, log: Log) -> Result<Log, Error> {
+fn whole(objset: &Objset, log: Log, waits: bool) -> Result<Log, Error> {
     match log.summary.end {
-        ChainEnd::NotWritten(source) if source.is_unanswered() => {
+        ChainEnd::NotWritten(source) if waits && source.is_unanswered() => {
             Err(Error::Unanswered { objset: objset.id(), source })
         }
         _ => Ok(log),
@@ -330,10 +333,15 @@ impl<R: Replayer> Replay<'_, R> {
         Ok(())
     }
 
+    /// Returns whether the log is kept after this failure.
+    fn waits_for(&self, error: &R::Error) -> bool {
+        self.replayer.waits() && R::is_unanswered(error)
+    }
+
     /// Ends the replay at the record that failed. Devices that do not answer are waited for by the next replay, unless the header says by now
     /// that there is none.
     fn end(&self, failed: &Due<'_>, error: R::Error, done: &mut Replayed<R::Error>) -> Result<(), R::Error> {
-        if R::is_unanswered(&error) && needs_replay(&self.objset.phys().zil_header) {
+        if self.waits_for(&error) && needs_replay(&self.objset.phys().zil_header) {
             return Err(error);
         }
         done.failed = Some((failed.raw.header.seq, failed.raw.header.txtype, error));
@@ -369,7 +377,7 @@ impl<R: Replayer> Replay<'_, R> {
         };
         // what is applied is applied again by a replay that goes on at the failed record: that may be done with records of lanes alone
         let ends = match &ran {
-            Ran::Lost { error, fenced, .. } => *fenced || !R::is_unanswered(error),
+            Ran::Lost { error, fenced, .. } => *fenced || !self.waits_for(error),
             _ => false,
         };
         let did = now.get(..good).unwrap_or(now);

@@ -175,6 +175,7 @@ impl Error {
         match self {
             Error::Dmu(error) => error.is_unanswered(),
             Error::Log(error) => error.is_unanswered(),
+            Error::Pool(error) => error.is_unanswered(),
             Error::Spill { unanswered, .. } => *unanswered,
             _ => false,
         }

@@ -12,7 +12,7 @@ use crate::dsl::space::Used;
 use crate::dsl::{WithoutKey, props};
 use crate::spa::bpobj::Delta;
 use crate::spa::create::{NewRoot, Populate, stored};
-use crate::spa::datasets::{DatasetNames, Datasets};
+use crate::spa::datasets::{DatasetNames, Datasets, LostLogs};
 use crate::spa::feature::write::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::mos::Mos;
 use crate::spa::zthr::Next;
@@ -59,8 +59,8 @@ impl Datasets for Spa {
         self.fill_root(mos, tx, (dir, head), new.populate)
     }
 
-    fn claim(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
-        self.claim_logs(pool, missing_ok)
+    fn claim(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<u64>, Error> {
+        self.claim_logs(pool, lost_ok)
     }
 
     fn resume_destroys(&self) -> Result<(), Error> {

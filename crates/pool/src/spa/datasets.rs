@@ -14,6 +14,17 @@ use crate::spa::mos::Mos;
 use crate::spa::zthr::Next;
 use crate::{Error, Pool, Value};
 
+/// The logs that an opening may lose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LostLogs {
+    /// Those of datasets that cannot be read.
+    pub(crate) unknown: bool,
+    /// Claimed ones on a log device that is gone.
+    pub(crate) gone: bool,
+    /// Unclaimed ones that cannot be read to their end.
+    pub(crate) unread: bool,
+}
+
 /// The datasets of a pool open for writing, as its engine sees them.
 pub(crate) trait Datasets {
     /// Checks properties that the root file system of a new pool is to have.
@@ -25,9 +36,8 @@ pub(crate) trait Datasets {
     /// Makes the root file system of a new pool, and the snapshot that it descends from.
     fn create_root(self: &Arc<Self>, mos: &Mos, tx: &Tx, dir: u64, new: NewRoot) -> Result<(), Error>;
 
-    /// Claims the intent logs in the first txg, before the sync thread runs. Returns the datasets whose headers change. `missing_ok`: records on
-    /// a missing log device are given up.
-    fn claim(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error>;
+    /// Claims the intent logs in the first txg, before the sync thread runs. Returns the datasets whose headers change.
+    fn claim(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<u64>, Error>;
 
     /// Goes on with the destruction of datasets that an earlier import left unfinished; the sync thread runs.
     fn resume_destroys(&self) -> Result<(), Error>;

@@ -11,7 +11,7 @@ use vdev::import::Candidate;
 
 use crate::dsl::Names;
 use crate::spa::config::{self, Config, PoolState};
-use crate::spa::datasets::Datasets;
+use crate::spa::datasets::{Datasets, LostLogs};
 use crate::spa::feature::State;
 use crate::spa::metaslab::alloc::PoolSpace;
 use crate::spa::mos::Mos;
@@ -151,7 +151,10 @@ impl Spa {
         if options.again {
             spa.recall_removed();
         }
-        let claimed = spa.claim(&pool, options.open.missing_log_ok)?;
+        let missing_ok = options.open.missing_log_ok;
+        // what the import gave up is gone; what was logged since is not given up
+        let lost_ok = LostLogs { unknown: missing_ok, gone: missing_ok, unread: missing_ok && !options.again };
+        let claimed = spa.claim(&pool, lost_ok)?;
         spa.watch_reads();
         spa.start()?;
         spa.resume_destroys()?;

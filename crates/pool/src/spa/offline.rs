@@ -39,7 +39,7 @@ impl Spa {
         let is_alone = leaf.health().state != VdevState::Offline && tree.is_required(guid);
         match log_of(&tree, guid).filter(|_| is_alone) {
             Some(log) => self.offline_log(log, leaf, temporarily)?,
-            None if !tree.take_offline(leaf, temporarily) => return Err(Error::Vdevs(VdevRefusal::NoReplicas)),
+            None if !tree.take_offline(leaf, temporarily, false) => return Err(Error::Vdevs(VdevRefusal::NoReplicas)),
             None => {}
         }
         self.record_now()
@@ -56,7 +56,7 @@ impl Spa {
                 }
                 false => return Err(Error::Vdevs(VdevRefusal::UnplayedLogs)),
             }
-            match self.tree().take_offline(leaf, temporarily) {
+            match self.tree().take_offline(leaf, temporarily, true) {
                 true => Ok(()),
                 false => Err(Error::Vdevs(VdevRefusal::NoReplicas)),
             }

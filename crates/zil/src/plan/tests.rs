@@ -271,6 +271,12 @@ fn only_what_whole_blocks_overwrite_at_once_is_left_out() {
     assert_eq!(left_out(&[part.clone(), write_of(10, 0, BLOCK + 1)]), [], "the later one reads a block");
     assert_eq!(left_out(&[part.clone(), write_of(11, 0, BLOCK)]), [], "another file");
     assert_eq!(left_out(&[part.clone(), part.clone(), whole.clone()]), [0, 1]);
+    let behind = write_of(10, BLOCK + 3, BLOCK + 5);
+    assert_eq!(
+        left_out(&[part.clone(), behind, whole.clone()]),
+        [],
+        "a write between them reads a block, which may fail"
+    );
     let between = [Change::Truncate { file: 10, at: 4 }, Change::Remove { dir: 1, name: 7 }];
     for between in between {
         assert_eq!(left_out(&[part.clone(), between, whole.clone()]), [], "it may fail, or look");

@@ -154,6 +154,10 @@ impl Replayer for Player<'_> {
         error.is_unanswered()
     }
 
+    fn waits(&self) -> bool {
+        !self.0.spa().gives_up_logs()
+    }
+
     fn sync(&self) -> Result<(), Error> {
         Ok(self.0.spa().sync()?)
     }

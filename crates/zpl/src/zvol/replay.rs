@@ -66,6 +66,10 @@ impl Replayer for Player<'_> {
         error.is_unanswered()
     }
 
+    fn waits(&self) -> bool {
+        !self.spa.gives_up_logs()
+    }
+
     fn sync(&self) -> Result<(), Error> {
         Ok(self.spa.sync()?)
     }

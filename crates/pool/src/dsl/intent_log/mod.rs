@@ -22,6 +22,7 @@ use zil::claim::{Survey, needs_replay, survey};
 use zil::replay::Meter;
 use zil::write::ZilStats;
 
+use crate::spa::datasets::LostLogs;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Dataset, Error, ListOptions, Pool};
@@ -35,6 +36,8 @@ pub(in crate::dsl) struct Logs {
     claimed: Mutex<BTreeMap<u64, Log>>,
     /// True if any dataset had a log when the pool was opened.
     found: AtomicBool,
+    /// True if a log device is gone, and the import was told to do without what is on it.
+    given_up: AtomicBool,
     /// Statistics of all logs.
     pub(in crate::dsl) stats: Arc<ZilStats>,
     replay_meter: Meter,
@@ -67,20 +70,31 @@ impl Spa {
         self.dsl.logs.found.load(Ordering::Relaxed)
     }
 
+    /// Returns whether records of logs that cannot be read are given up: a log device is gone, and the pool was imported without it
+    /// (`zpool import -m`).
+    #[must_use]
+    pub fn gives_up_logs(&self) -> bool {
+        self.dsl.logs.given_up.load(Ordering::Relaxed)
+    }
+
     /// Claims all logs of the pool of `pool`, in the first txg; the sync thread must not run yet. Returns the datasets whose headers
-    /// change. `missing_ok`: records on a missing log device are given up.
+    /// change.
     ///
     /// # Errors
-    /// When a part of a log cannot be read because its device is missing; nothing was done then.
-    pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
+    /// When a part of a log cannot be read, because its device is missing or does not answer, and `lost_ok` does not allow that; nothing was done
+    /// then.
+    pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<u64>, Error> {
         let (logs, unknown) = with_logs(pool)?;
-        if let Some((name, why)) = unknown.into_iter().next().filter(|_| !missing_ok) {
-            let why = format!("whether '{name}' has an intent log cannot be read, and its log would be lost: {why}");
+        if let Some((name, why)) = unknown.into_iter().next().filter(|_| !lost_ok.unknown) {
+            let why = format!(
+                "whether '{name}' has an intent log cannot be read, and its log would be lost ('zpool import -m' gives it up): {why}"
+            );
             return Err(Error::NotWritable(why));
         }
         let (logs, claimed): (Vec<Logged>, Vec<Logged>) = logs.into_iter().partition(Logged::is_unclaimed);
         self.dsl.logs.found.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
-        let gone = if missing_ok { gone_logs(pool) } else { BTreeSet::new() };
+        let gone = if lost_ok.gone { gone_logs(pool) } else { BTreeSet::new() };
+        self.dsl.logs.given_up.store(!gone.is_empty(), Ordering::Relaxed);
         if logs.is_empty() && gone.is_empty() {
             return Ok(Vec::new());
         }
@@ -97,7 +111,7 @@ impl Spa {
         let found = logs.into_iter().zip(survey(&objsets, synced, tunable::ZFS_ARC_MAX.get() / 4));
         let found: Vec<(Logged, Survey)> = found.filter_map(|(log, found)| Some((log, found?))).collect();
         if let Some((log, lost)) =
-            found.iter().find_map(|(log, found)| Some((log, found.lost()?))).filter(|_| !missing_ok)
+            found.iter().find_map(|(log, found)| Some((log, found.lost()?))).filter(|_| !lost_ok.unread)
         {
             let why = format!(
                 "a device with the intent log of '{}' is missing, and what it holds would be lost: {lost}",

@@ -222,7 +222,7 @@ impl Spa {
                 quota = if by_size { size } else { quota };
                 for_frees = size.saturating_add(self.space().manager().slop() / 2);
             }
-            let (used, reserved) = (dir.used_bytes, dir.reserved);
+            let (used, reserved) = (used_of(&dir), dir.reserved);
             levels.push(Level {
                 own,
                 root,
@@ -278,7 +278,7 @@ impl Spa {
         let mut space = u64::MAX;
         for (id, dir) in mos.lineage(dir)?.into_iter().rev() {
             let mut quota = if dir.quota != 0 { dir.quota } else { u64::MAX };
-            let mut used = dir.used_bytes;
+            let mut used = used_of(&dir);
             if dir.parent_obj == 0 {
                 quota = quota.min(self.adjusted_size(mos)?);
             }
@@ -452,4 +452,9 @@ impl Mos {
         let delta = Delta { used: unused(new) - unused(before), ..Delta::default() };
         self.did_use(tx, phys.dir_obj, Used::Refrsrv, delta)
     }
+}
+
+/// The space that a directory uses. A sum that OpenZFS let fall below zero is near 2^64 on disk.
+fn used_of(dir: &DslDirPhys) -> u64 {
+    dir.used_bytes.cast_signed().max(0).cast_unsigned()
 }

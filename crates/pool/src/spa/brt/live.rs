@@ -97,7 +97,19 @@ impl VdevState {
         for (count, raw) in state.counts.iter_mut().zip(bytes.as_chunks::<2>().0) {
             *count = endian.u16(*raw);
         }
+        state.count_anew();
         Ok(state)
+    }
+
+    /// Corrects the number of entries, if the counts by range belie it. A full count may stand for more entries than it says.
+    fn count_anew(&mut self) {
+        let counted: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let is_exact = !self.counts.contains(&u16::MAX);
+        if self.total < counted || (is_exact && self.total > counted) || self.total > i64::MAX as u64 {
+            let (object, stored) = (self.object, self.total);
+            tracing::warn!(target: "zuse::space", object, stored, counted, "wrong number of entries of a block reference table");
+            self.total = counted;
+        }
     }
 
     /// Extends the counts to the size of the vdev.
@@ -147,13 +159,14 @@ impl VdevState {
         let object = self.object;
         let wrong =
             |what: &str| Error::corrupt(object, format!("block reference table: wrong number of entries {what}"));
+        let total = if more { self.total.checked_add(1) } else { self.total.checked_sub(1) };
+        let total = total.ok_or_else(|| wrong("in all"))?;
         if let Some(range) = self.range(offset) {
             // a full count stays so, as in OpenZFS
             *range = if more { Some(range.saturating_add(1)) } else { range.checked_sub(1) }
                 .ok_or_else(|| wrong(&format!("at {offset:x}")))?;
         }
-        let total = if more { self.total.checked_add(1) } else { self.total.checked_sub(1) };
-        self.total = total.ok_or_else(|| wrong("in all"))?;
+        self.total = total;
         if let Some(changed) = self.changed.get_mut(block) {
             *changed = true;
         }
@@ -183,12 +196,12 @@ impl VdevState {
         if entry.count == 0 {
             return Ok(false);
         }
+        if entry.count == 1 {
+            self.count(offset, false)?;
+            self.used = self.used.saturating_sub(dsize);
+        }
         self.saved = self.saved.saturating_sub(dsize);
         self.dirty = true;
-        if entry.count == 1 {
-            self.used = self.used.saturating_sub(dsize);
-            self.count(offset, false)?;
-        }
         self.live.insert(offset, Entry { count: entry.count - 1, ..entry });
         Ok(true)
     }
@@ -258,7 +271,8 @@ impl VdevState {
             }
         }
         self.dirty = false;
-        if self.total == 0 { self.destroy(cx, vdev) } else { self.put_counts(cx, endian) }
+        let is_empty = self.entries.as_ref().is_none_or(|zap| zap.count() == 0);
+        if self.total == 0 && is_empty { self.destroy(cx, vdev) } else { self.put_counts(cx, endian) }
     }
 
     fn put_counts(&mut self, cx: &TableSync<'_>, endian: Endian) -> Result<(), Error> {

@@ -36,13 +36,20 @@ pub(crate) struct Miscounts(Mutex<Vec<Miscount>>);
 pub(crate) struct Recorded(Mutex<BTreeSet<(u64, &'static str)>>);
 
 impl Mos {
-    /// Changes the counter `what` of an object.
+    /// Changes the counter `what` of an object. OpenZFS lets counters wrap, so that one that fell below zero is a number near 2^64 on disk.
     pub(crate) fn count(&self, object: u64, what: &'static str, value: &mut u64, by: i64) {
-        *value = value.checked_add_signed(by).unwrap_or_else(|| {
-            self.miscounts.0.lock().push(Miscount { object, what, value: *value, by });
-            if by < 0 { 0 } else { u64::MAX }
-        });
+        add(value, by, |value| self.miscounts.0.lock().push(Miscount { object, what, value, by }));
     }
+}
+
+/// Changes a counter; one that is wrong before or after that is told to `wrong`.
+fn add(value: &mut u64, by: i64, wrong: impl FnOnce(u64)) {
+    let before = value.cast_signed();
+    let now = before.wrapping_add(by);
+    if before < 0 || now < 0 {
+        wrong(*value);
+    }
+    *value = now.max(0).cast_unsigned();
 }
 
 impl Spa {
@@ -58,5 +65,26 @@ impl Spa {
             self.log_internal(mos, tx, EVENT, &format!("object {object}: {what} is {value} and changes by {by}"))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_that_wrapped_below_zero_comes_back() {
+        // (stored, change, the sum, whether it is recorded)
+        for (stored, by, sum, recorded) in [
+            (8192, -4096, 4096, false),
+            (4096, -8192, 0, true),
+            ((-4096i64).cast_unsigned(), 8192, 4096, true),
+            ((-4096i64).cast_unsigned(), 1024, 0, true),
+            (i64::MAX.cast_unsigned(), 1, 0, true),
+        ] {
+            let (mut value, mut miscounts) = (stored, Vec::new());
+            add(&mut value, by, |value| miscounts.push(value));
+            assert_eq!((value, miscounts), (sum, if recorded { vec![stored] } else { Vec::new() }), "{stored} {by}");
+        }
     }
 }
