@@ -15,13 +15,11 @@ const IDLE: &str = "-o zuse_catch_up_ms=0";
 impl Lab {
     /// Takes a device away, writes, and brings it back under a name.
     fn miss(&self, device: &str, back: &str) {
-        let away = self.path("../") + &format!("away-{}", std::process::id());
-        std::fs::create_dir_all(&away).unwrap();
-        std::fs::rename(self.path(device), format!("{away}/{device}")).unwrap();
+        let away = tempfile::tempdir().unwrap();
+        std::fs::rename(self.path(device), away.path().join(device)).unwrap();
         let run = self.session.feed(&["put", &format!("tank:/{device}")], &vec![7; 3 << 20]);
         assert!(run.code == 0 && run.err.is_empty(), "{run:?}");
-        std::fs::rename(format!("{away}/{device}"), self.path(back)).unwrap();
-        std::fs::remove_dir(&away).unwrap();
+        std::fs::rename(away.path().join(device), self.path(back)).unwrap();
     }
 
     fn health(&self) -> String {

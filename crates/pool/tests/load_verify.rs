@@ -102,7 +102,7 @@ fn a_state_without_its_last_blocks_is_passed_over() {
     match crashed.import(false, None) {
         Err(Error::NeedsRewind { txg, back, why }) => {
             assert_eq!((txg, back), (newest, before));
-            assert!(why.contains("1 blocks of metadata and 0 of data"), "{why}");
+            assert!(why.contains("1 metadata blocks and 0 data blocks"), "{why}");
         }
         other => panic!("{other:?}"),
     }
