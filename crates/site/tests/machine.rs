@@ -175,12 +175,16 @@ fn devices_that_come_and_go_are_recorded() {
             let record = Site::new(Arc::new(Silent)).find("t").unwrap().unwrap();
             record.devices.contains(&path)
         };
-        let spec = VdevSpec::parse(&["cache".to_owned(), path.display().to_string()]).unwrap();
-        let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
-        let add = list(&[("config", config.into())]);
-        machine.call(Ioc::VdevAdd, "t", &add).unwrap();
+        let add = |name: &str| {
+            let spec = VdevSpec::parse(&["cache".to_owned(), dir.join(name).display().to_string()]).unwrap();
+            let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
+            machine.call(Ioc::VdevAdd, "t", &list(&[("config", config.into())]))
+        };
+        let before = Site::new(Arc::new(Silent)).find("t").unwrap();
+        assert!(add("none").is_err());
+        assert_eq!(Site::new(Arc::new(Silent)).find("t").unwrap(), before, "nothing has come");
+        add("c").unwrap();
         assert!(is_recorded());
-        assert!(machine.call(Ioc::VdevAdd, "t", &add).is_err() && is_recorded(), "it is in use");
         let stats = machine.call(Ioc::PoolStats, "t", &NvList::new()).unwrap();
         let cache = &stats.get_nvlist("vdev_tree").unwrap().get_nvlist_array("l2cache").unwrap()[0];
         let guid = cache.get_u64("guid").unwrap();
