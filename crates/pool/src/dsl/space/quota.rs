@@ -222,7 +222,7 @@ impl Spa {
                 quota = if by_size { size } else { quota };
                 for_frees = size.saturating_add(self.space().manager().slop() / 2);
             }
-            let (used, reserved) = (used_of(&dir), dir.reserved);
+            let (used, reserved) = (used_of(dir), dir.reserved);
             levels.push(Level {
                 own,
                 root,
