@@ -1,15 +1,16 @@
-//! Builders for tests: pools in memory, and objects with contents. Whatever goes wrong panics.
+//! Builders for tests: pools in memory, objects with contents, keys, and seeded choices. Whatever goes wrong panics.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
 use base::Env;
+use codec::crypt::{Suite, WrappingKey};
 use dmu::{NewObject, Object};
 use ondisk::ObjectType;
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
-use crate::{CreateOptions, Error, Hooks, Spa};
+use crate::{CreateOptions, Error, Hooks, KeyFormat, NewKey, Spa};
 
 /// Bytes of the blocks of an [`object`].
 pub const BLOCK: usize = 128 << 10;
@@ -63,4 +64,44 @@ pub fn noise(blocks: usize, seed: u64) -> Vec<u8> {
 pub fn write(spa: &Arc<Spa>, file: &Object, blocks: usize, seed: u64) -> Result<(), Error> {
     file.write(&spa.tx((blocks * BLOCK) as u64)?, 0, &noise(blocks, seed))?;
     spa.sync()
+}
+
+/// The raw key of an encryption root, 32 times this byte.
+///
+/// # Panics
+/// Never: the key is as long as a key must be.
+#[must_use]
+pub fn key(seed: u8) -> NewKey {
+    NewKey {
+        cipher: Suite::Aes256Gcm,
+        keyformat: KeyFormat::Raw,
+        keylocation: "prompt".to_string(),
+        wrapping: WrappingKey::from_raw(&[seed; 32]).unwrap(),
+        pbkdf2_iters: 0,
+        salt: 0,
+    }
+}
+
+/// Random choices that a seed repeats.
+#[derive(Debug)]
+pub struct Dice(Env);
+
+impl Dice {
+    /// The choices of this seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Dice {
+        Dice(Env::seeded(seed))
+    }
+
+    /// A number below `n`; 0 if there is none.
+    #[must_use]
+    pub fn below(&self, n: usize) -> usize {
+        (self.0.random_u64() % n.max(1) as u64) as usize
+    }
+
+    /// One of `all`.
+    #[must_use]
+    pub fn one<'a, T>(&self, all: &'a [T]) -> Option<&'a T> {
+        all.get(self.below(all.len()))
+    }
 }

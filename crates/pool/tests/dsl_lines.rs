@@ -4,11 +4,11 @@
 mod live;
 
 use base::Errno;
-use codec::crypt::{Suite, WrappingKey};
 use live::{Live, bytes, why};
 use ondisk::ObjsetType;
 use ondisk::scan::ScanFunc;
-use pool::{ChangeKey, Error, KeyFormat, KeyStatus, NewDataset, NewKey, Refusal, WithoutKey};
+use pool::testing::key;
+use pool::{ChangeKey, Error, KeyStatus, NewDataset, NewKey, Refusal, WithoutKey};
 
 const MIB: usize = 1 << 20;
 
@@ -223,17 +223,6 @@ fn quotas_hold() {
     reserved.write(&tx, 0, &bytes(MIB, 1)).unwrap();
     drop((tx, object, reserved));
     live.judged();
-}
-
-fn key(seed: u8) -> NewKey {
-    NewKey {
-        cipher: Suite::Aes256Gcm,
-        keyformat: KeyFormat::Raw,
-        keylocation: "prompt".to_string(),
-        wrapping: WrappingKey::from_raw(&[seed; 32]).unwrap(),
-        pbkdf2_iters: 0,
-        salt: 0,
-    }
 }
 
 fn encrypted(live: &Live, name: &str, key: Option<NewKey>) -> Result<(), Error> {

@@ -5,9 +5,10 @@ mod live;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Env, Guid, Txg};
+use base::{Guid, Txg};
 use dmu::Walk;
 use live::Live;
+use pool::testing::Dice;
 use pool::{Bookmark, Dataset, Error, ListOptions};
 
 /// Steps of a run.
@@ -107,18 +108,6 @@ fn check(live: &Live, marked: &Marked) {
     }
 }
 
-struct Dice(Env);
-
-impl Dice {
-    fn below(&self, n: usize) -> usize {
-        (self.0.random_u64() % n.max(1) as u64) as usize
-    }
-
-    fn one<'a, T>(&self, all: &'a [T]) -> Option<&'a T> {
-        all.get(self.below(all.len()))
-    }
-}
-
 /// A refused operation changes nothing; any other failure is a bug.
 fn allowed(result: Result<(), Error>) -> bool {
     match result {
@@ -185,7 +174,7 @@ fn step(live: &Live, dice: &Dice, n: usize, file: u64, marked: &mut Marked) -> O
 /// A run of its own; gives how often each kind of step was done.
 fn run(seed: u64) -> BTreeMap<&'static str, usize> {
     let live = Live::new();
-    let dice = Dice(Env::seeded(seed));
+    let dice = Dice::seeded(seed);
     live.fs("t/a");
     live.fs("t/b");
     // counts begin with the first limit

@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Env;
-use codec::crypt::{Suite, WrappingKey};
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
+use pool::testing::{Dice, key};
 use pool::{
-    ChangeKey, Dataset, Error, KeyFormat, ListOptions, NewDataset, NewKey, OpenOptions, Pool, PropSource, Source, Spa,
-    Value, WithoutKey,
+    ChangeKey, Dataset, Error, ListOptions, NewDataset, NewKey, OpenOptions, Pool, PropSource, Source, Spa, Value,
+    WithoutKey,
 };
 use vdev::{Device, MemoryDevice};
 
@@ -87,17 +86,6 @@ fn cold(devices: &[Arc<MemoryDevice>]) -> Arc<Pool> {
     Pool::open(found.first().unwrap(), &OpenOptions::default()).unwrap()
 }
 
-fn key(seed: u8) -> NewKey {
-    NewKey {
-        cipher: Suite::Aes256Gcm,
-        keyformat: KeyFormat::Raw,
-        keylocation: "prompt".to_string(),
-        wrapping: WrappingKey::from_raw(&[seed; 32]).unwrap(),
-        pbkdf2_iters: 0,
-        salt: 0,
-    }
-}
-
 fn create(spa: &Arc<Spa>, name: &str, key: Option<NewKey>) -> Result<(), Error> {
     let new = NewDataset {
         name: name.to_string(),
@@ -115,18 +103,6 @@ fn write(spa: &Arc<Spa>, name: &str, seed: u64) -> Result<(), Error> {
     let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 4096, ..NewObject::default() };
     let object: Object = objset.alloc_object(&tx, &new)?;
     Ok(object.write(&tx, 0, &pool::testing::noise(1, seed)[..8192])?)
-}
-
-struct Dice(Env);
-
-impl Dice {
-    fn below(&self, n: usize) -> usize {
-        (self.0.random_u64() % n.max(1) as u64) as usize
-    }
-
-    fn one<'a, T>(&self, all: &'a [T]) -> Option<&'a T> {
-        all.get(self.below(all.len()))
-    }
 }
 
 /// Whether it was done. What was refused changes nothing.
@@ -186,7 +162,7 @@ fn step(spa: &Arc<Spa>, dice: &Dice, n: usize) -> Option<&'static str> {
 
 fn run(seed: u64) -> BTreeSet<&'static str> {
     let (spa, devices) = pool::testing::in_memory("mirror d0 d1", 2);
-    let dice = Dice(Env::seeded(seed));
+    let dice = Dice::seeded(seed);
     let (mut kinds, mut kept) = (BTreeSet::new(), VecDeque::new());
     for n in 0..STEPS {
         let what = step(&spa, &dice, n);
