@@ -24,13 +24,7 @@ pub(crate) fn value(prop: &NvList, key: &str) -> Option<Value> {
 
 /// Where a property of a pool or vdev is set, by the number of OpenZFS's `zprop_source_t`.
 pub(crate) fn numbered_source(prop: &NvList) -> Source {
-    match prop.get_u64("source") {
-        Some(0x2) => Source::Default,
-        Some(0x4) => Source::Temporary,
-        Some(0x8) => Source::Local,
-        Some(0x20) => Source::Received,
-        _ => Source::None,
-    }
+    prop.get_u64("source").map_or(Source::None, Source::of_number)
 }
 
 /// Where a property of `dataset` is set: by the name of the dataset.

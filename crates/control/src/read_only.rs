@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use base::Guid;
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
-use pool::{Bookmark, Dataset, Error as PoolError, Pool, Source, Space, Value};
+use pool::{Bookmark, Dataset, Error as PoolError, Pool, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
@@ -311,16 +311,8 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
 
 /// A property of a pool or vdev: its source is a number (OpenZFS: `zprop_source_t`).
 fn numbered(value: &PropValue) -> NvList {
-    let source: u64 = match value.source {
-        Source::None => 0x1,
-        Source::Default => 0x2,
-        Source::Temporary => 0x4,
-        Source::Local => 0x8,
-        Source::Inherited(_) => 0x10,
-        Source::Received => 0x20,
-    };
     let mut prop = NvList::new();
-    prop.insert("source", source);
+    prop.insert("source", value.source.number());
     prop.insert("value", plain(&value.value));
     prop
 }

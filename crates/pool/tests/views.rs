@@ -190,30 +190,3 @@ fn a_view_shows_what_is_on_the_devices() {
     let kinds: BTreeSet<_> = (1..4).flat_map(run).collect();
     assert!(kinds.len() >= 19, "{kinds:?}");
 }
-
-/// `cargo test -p zuse-pool --test views -- --ignored --nocapture`
-#[test]
-#[ignore = "a measurement"]
-fn what_a_view_costs() {
-    const DATASETS: usize = 1000;
-    let (spa, _devices) = pool::testing::in_memory("d0", 1);
-    let names: Vec<String> = (0..DATASETS).map(|n| format!("t/d{n}")).collect();
-    names.iter().for_each(|name| create(&spa, name, None).unwrap());
-    let look = || {
-        let begun = std::time::Instant::now();
-        let view = spa.view().unwrap();
-        let made = begun.elapsed();
-        names.iter().for_each(|name| drop(view.dataset(name).unwrap().prop("compression").unwrap()));
-        (made, begun.elapsed())
-    };
-    look();
-    let times = (0..50).map(|n| {
-        write(&spa, &names[n], n as u64).unwrap();
-        spa.sync().unwrap();
-        look()
-    });
-    let (mut made, mut all): (Vec<_>, Vec<_>) = times.unzip();
-    made.sort_unstable();
-    all.sort_unstable();
-    println!("after a txg that changed one: view {:?}, {DATASETS} datasets {:?}", made[25], all[25]);
-}

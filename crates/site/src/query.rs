@@ -14,16 +14,12 @@ use control::stats::{SUSPENDED, VdevStat, VdevStats};
 use control::{Caller, Failed, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
-use pool::Pool;
+use pool::{Pool, Source};
 use vdev::{IoFigures, LostBlock, QueueDepths, VdevAux, VdevErrors, VdevState, VdevType};
 
 use crate::iostats::{self, Record};
 use crate::suspended::{self, Suspended};
 use crate::{Imported, Site};
-
-/// Numbers of the place where a property is set (OpenZFS: `zprop_source_t`): nowhere, and by default.
-const SOURCE_NONE: u64 = 1;
-const SOURCE_DEFAULT: u64 = 2;
 
 /// An open pool that is asked about.
 #[derive(Clone)]
@@ -151,20 +147,20 @@ impl Query {
     /// Sets the properties that say how the pool is imported: it is open for reading here however that was.
     fn as_imported(&self, props: &mut NvList) {
         // in their places, as the order of an answer is that of the properties
-        let mut set = |name: &str, source: u64, value: Value| {
+        let mut set = |name: &str, source: Source, value: Value| {
             if let Some(prop) = props.get_nvlist_mut(name) {
-                prop.insert("source", source);
+                prop.insert("source", source.number());
                 prop.insert("value", value);
             }
         };
         if self.record.as_ref().is_some_and(|record| !record.readonly) {
-            set("readonly", SOURCE_DEFAULT, 0u64.into());
+            set("readonly", Source::Default, 0u64.into());
         }
         if suspended::of(self.guid()).is_some() {
-            set("health", SOURCE_NONE, "SUSPENDED".into());
+            set("health", Source::None, "SUSPENDED".into());
         }
         if let Some(record) = self.record.as_ref().filter(|record| record.load_guid != 0) {
-            set("load_guid", SOURCE_NONE, record.load_guid.into());
+            set("load_guid", Source::None, record.load_guid.into());
         }
     }
 

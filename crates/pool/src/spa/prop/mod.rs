@@ -77,6 +77,28 @@ pub enum Source {
     Temporary,
 }
 
+impl Source {
+    /// Its number in properties of pools and vdevs (OpenZFS: `zprop_source_t`).
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        match self {
+            Source::None => 0x1,
+            Source::Default => 0x2,
+            Source::Temporary => 0x4,
+            Source::Local => 0x8,
+            Source::Inherited(_) => 0x10,
+            Source::Received => 0x20,
+        }
+    }
+
+    /// The source with this [number](Source::number); none for what has no number, and for inherited values, as pools and vdevs have no ancestors.
+    #[must_use]
+    pub fn of_number(number: u64) -> Source {
+        let all = [Source::Default, Source::Temporary, Source::Local, Source::Received];
+        all.into_iter().find(|source| source.number() == number).unwrap_or(Source::None)
+    }
+}
+
 impl fmt::Display for Source {
     /// Prints the source as the column SOURCE of `zfs get` shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
