@@ -74,7 +74,7 @@ fn write(spa: &Arc<Spa>, object: &Object, block: u64, count: u64, place: &mut dy
 
 #[allow(clippy::expect_used)]
 fn zuse(dir: &Path, block: u64, blocks: u64, lz4: bool) -> [f64; 4] {
-    let shape = Shape { vdevs: 1, size: 6 << 30, lz4, log_spacemap: true, ms_shift: 0 };
+    let shape = Shape { vdevs: 1, size: 6 << 30, lz4, log_spacemap: true, ms_shift: 0, counts: false };
     let (spa, _) = bench::make(dir, &shape);
     let (_objset, object) = bench::object(&spa, block, 17);
     let written = rate(blocks, || write(&spa, &object, block, blocks, &mut |n| n, 1));

@@ -98,6 +98,7 @@ fn main() {
                     lz4: true,
                     log_spacemap: lsm,
                     ms_shift: u64::from((size * VDEVS as u64 / ms).ilog2()),
+                    counts: true,
                 };
                 let works = |ops: &[u64]| -> Vec<Work> {
                     let of = |ops: u64| delays.iter().map(move |delay| (ops, *delay));
@@ -126,7 +127,14 @@ fn long_log(dir: &std::path::Path, size: u64, blocks: u64, ops: u64) {
     limits.iter().for_each(|name| base::tunable::set(name, "1000000000000").expect("a tunable"));
     base::tunable::set("zfs_min_metaslabs_to_flush", "0").expect("a tunable");
     let all = size * VDEVS as u64;
-    let shape = Shape { vdevs: VDEVS, size, lz4: true, log_spacemap: true, ms_shift: u64::from((all / 1000).ilog2()) };
+    let shape = Shape {
+        vdevs: VDEVS,
+        size,
+        lz4: true,
+        log_spacemap: true,
+        ms_shift: u64::from((all / 1000).ilog2()),
+        counts: true,
+    };
     let block = text("logblk", "131072");
     base::tunable::set("zfs_log_sm_blksz", &block).expect("a tunable");
     let (spa, traffic) = bench::make(dir, &shape);

@@ -17,7 +17,7 @@ use stream::{Reader, Record};
 
 /// Sizes of a batch: none, a block, the default's eighth, the default, the most that pays.
 const BATCHES: [u64; 5] = [0, 8 << 10, 128 << 10, 1 << 20, 8 << 20];
-const SHAPE: Shape = Shape { vdevs: 1, size: 16 << 30, lz4: true, log_spacemap: true, ms_shift: 0 };
+const SHAPE: Shape = Shape { vdevs: 1, size: 16 << 30, lz4: true, log_spacemap: true, ms_shift: 0, counts: false };
 
 /// GiB of memory that are at hand when either begins: the pool's file and the process take less, with a million blocks.
 const WARM: u64 = 8;

@@ -60,7 +60,7 @@ fn overwrite(spa: &Arc<Spa>, object: &Object, writes: u64, state: &mut u64) {
 
 #[allow(clippy::expect_used)]
 fn ours(dir: &Path, ops: u64, writes: u64) -> Vec<(&'static str, f64)> {
-    let shape = Shape { vdevs: 1, size: 6 << 30, lz4: true, log_spacemap: true, ms_shift: 28 };
+    let shape = Shape { vdevs: 1, size: 6 << 30, lz4: true, log_spacemap: true, ms_shift: 28, counts: false };
     let (spa, _traffic) = bench::make(dir, &shape);
     let (objset, object) = bench::object(&spa, BLOCK as u64, 17);
     let fs = spa.name().to_string();
@@ -101,7 +101,7 @@ fn make_fs(spa: &Arc<Spa>, name: String) {
 /// One snapshot of each of many file systems, in one call; then they are destroyed in one.
 #[allow(clippy::expect_used)]
 fn of_many(dir: &Path, many: u64, keep: bool) {
-    let shape = Shape { vdevs: 1, size: 6 << 30, lz4: true, log_spacemap: true, ms_shift: 28 };
+    let shape = Shape { vdevs: 1, size: 6 << 30, lz4: true, log_spacemap: true, ms_shift: 28, counts: false };
     let (spa, _traffic) = bench::make(dir, &shape);
     let fs = spa.name().to_string();
     println!("{:<32}{:>14}{:>14}", format!("{many} of them"), "seconds", "CPU seconds");

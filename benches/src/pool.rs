@@ -1,4 +1,4 @@
-//! Pools of Zuse's own for benchmarks: files that count what is written to them, and can be slow.
+//! Pools of Zuse's own for benchmarks: files that do not flush; some count what is written to them, and can be slow.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use dmu::{NewObject, Object, Objset};
 use ondisk::ObjectType;
 use pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::device::Way;
 use vdev::{Device, FileDevice};
 
 /// The bytes that went to and came from the devices of a pool.
@@ -36,14 +37,16 @@ impl Traffic {
     }
 }
 
-/// A file that counts. As the peer's do, it takes a flush for done.
+/// A file that takes a flush for done, as the peer's do. One that counts makes each operation in the thread that asks for it; one that does
+/// not makes them as the file would.
 #[derive(Debug)]
-struct Counting {
+struct Unflushed {
     file: FileDevice,
     traffic: Arc<Traffic>,
+    counts: bool,
 }
 
-impl Device for Counting {
+impl Device for Unflushed {
     fn size(&self) -> u64 {
         self.file.size()
     }
@@ -72,12 +75,16 @@ impl Device for Counting {
         true
     }
 
+    fn way(&self, offset: u64, len: usize) -> Way<'_> {
+        if self.counts { Way::Here } else { self.file.way(offset, len) }
+    }
+
     fn name(&self) -> String {
         self.file.name()
     }
 }
 
-impl Counting {
+impl Unflushed {
     fn count(&self, bytes: usize) {
         self.traffic.writes.fetch_add(1, Ordering::Relaxed);
         self.traffic.written.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -101,6 +108,8 @@ pub struct Shape {
     pub log_spacemap: bool,
     /// log2 of the size of metaslabs; 0 as it comes.
     pub ms_shift: u64,
+    /// Whether [`Traffic`] is counted, and writes can be delayed.
+    pub counts: bool,
 }
 
 /// Makes a pool of striped files in `dir`, and gives what it does to them.
@@ -114,7 +123,7 @@ pub fn make(dir: &Path, shape: &Shape) -> (Arc<Spa>, Arc<Traffic>) {
     let paths: Vec<String> = files(dir, shape).iter().map(|path| path.display().to_string()).collect();
     let open = |path: &str| -> Option<Arc<dyn Device>> {
         let file = FileDevice::create(Path::new(path), shape.size).ok()?;
-        Some(Arc::new(Counting { file, traffic: traffic.clone() }))
+        Some(Arc::new(Unflushed { file, traffic: traffic.clone(), counts: shape.counts }))
     };
     paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
     let spec = VdevSpec::parse(&paths).expect("files");
@@ -146,7 +155,7 @@ fn files(dir: &Path, shape: &Shape) -> Vec<PathBuf> {
 pub fn import(dir: &Path, shape: &Shape) -> Arc<Spa> {
     let open = |path: PathBuf| {
         let file = FileDevice::open_read_write(&path).expect("device");
-        let device: Arc<dyn Device> = Arc::new(Counting { file, traffic: Arc::default() });
+        let device: Arc<dyn Device> = Arc::new(Unflushed { file, traffic: Arc::default(), counts: shape.counts });
         (path, device)
     };
     let found = vdev::import::scan_devices(files(dir, shape).into_iter().map(open).collect());
