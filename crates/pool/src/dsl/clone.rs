@@ -47,6 +47,7 @@ impl TaskCx<'_> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         // what cannot be read is not cloned: the log in its root block must be left out
         Objset::open(spa.zio().clone(), origin.id, &origin.phys.bp)?;
+        mos.key_uses(origin.phys.dir_obj)?;
         let dir = self.new_dir(parent, name)?;
         let id = spa.create_head(mos, tx, dir, Some(origin.id))?;
         self.share_key(origin, dir, id)?;

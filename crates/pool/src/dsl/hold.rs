@@ -12,6 +12,7 @@ use crate::dsl::destroy::snapshot::Doomed;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::remove_present;
 use crate::spa::{Spa, TaskCx};
 
 /// The longest tag in bytes (OpenZFS: `MAXNAMELEN`, which as the size of a ZAP entry's name includes the NUL).
@@ -123,7 +124,7 @@ impl Spa {
         for (id, (name, tags)) in found {
             let list = cx.mos.zap(cx.mos.dataset_phys(id)?.userrefs_obj)?;
             for tag in tags {
-                list.remove(cx.tx, tag)?;
+                remove_present(cx.tx, &list, tag)?;
                 let what = format!("tag={tag} refs={}", list.count());
                 self.log_named(cx.mos, cx.tx, "release", (name, id), &what)?;
             }

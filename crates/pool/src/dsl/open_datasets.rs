@@ -16,7 +16,7 @@ use crate::dsl::crypt::KeyInfo;
 use crate::dsl::crypt::errata;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::intent_log::check_replayed;
-use crate::dsl::space::{Delta, Gather, Tally, Used, parent_delta};
+use crate::dsl::space::{Delta, Gather, Tally, UNIQUE, Used, parent_delta};
 use crate::dsl::{LongHolds, Pending, Quota, Refusal, ResumeSlots};
 use crate::spa::Spa;
 use crate::spa::feature;
@@ -447,7 +447,7 @@ impl Spa {
             mos.count(head.id, "referenced", &mut phys.referenced_bytes, net.used);
             mos.count(head.id, "compressed", &mut phys.compressed_bytes, net.comp);
             mos.count(head.id, "uncompressed", &mut phys.uncompressed_bytes, net.uncomp);
-            mos.count(head.id, "unique", &mut phys.unique_bytes, unique);
+            mos.count(head.id, UNIQUE, &mut phys.unique_bytes, unique);
         })?;
         let grown = tally.born.minus(tally.freed);
         let delta = Delta { used: noticed, ..grown };
@@ -496,7 +496,7 @@ impl Spa {
         if snap == 0 || bytes == 0 || mos.dataset_phys(snap)?.next_snap_obj != head {
             return Ok(());
         }
-        mos.edit_dataset(tx, snap, |phys| mos.count(snap, "unique", &mut phys.unique_bytes, bytes as i64))
+        mos.grow_unique(tx, snap, bytes)
     }
 
     /// Records what features the dataset's new blocks need (OpenZFS: `dsl_dataset_block_born`).

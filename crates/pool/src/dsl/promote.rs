@@ -26,6 +26,7 @@ use crate::dsl::space::{Delta, Used};
 use crate::spa::bpobj::Space;
 use crate::spa::errlog;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::remove_present;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -255,7 +256,7 @@ impl TaskCx<'_> {
         let to = mos.zap(step.clone.phys.snapnames_zapobj)?;
         let (old_clones, new_clones) = (self.clones_zap(step.origin_dir)?, self.clones_zap(step.dir)?);
         for (ds, name) in &step.moved {
-            from.remove(tx, name)?;
+            remove_present(tx, &from, name)?;
             to.add_u64(tx, name, ds.id)?;
             mos.edit_dataset(tx, ds.id, |phys| phys.dir_obj = step.dir)?;
             let Some(clones) = mos.zap_if(ds.phys.next_clones_obj)? else { continue };
@@ -309,7 +310,7 @@ impl Spa {
     fn move_marks(&self, mos: &Mos, tx: &Tx, from: u64, to: &Live, until: Txg) -> Result<(), Error> {
         let Some(old) = mos.bookmark_zap(from)? else { return Ok(()) };
         for mark in mos.marks(from)?.iter().filter(|mark| mark.phys.creation_txg <= until) {
-            old.remove(tx, &mark.name)?;
+            remove_present(tx, &old, &mark.name)?;
             mark.store(tx, &self.own_bookmark_zap(mos, tx, to.id)?)?;
         }
         Ok(())

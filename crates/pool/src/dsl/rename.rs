@@ -9,6 +9,7 @@ use crate::dsl::lookup::{NAME_MAX, NESTING_MAX, check_component, check_name, spl
 use crate::dsl::refused;
 use crate::dsl::space::quota;
 use crate::dsl::space::{Delta, Used, parent_delta};
+use crate::spa::mos::edit::remove_present;
 use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
@@ -44,7 +45,7 @@ impl Spa {
             if parent != old_parent {
                 cx.move_space(dir, &phys, old_parent, parent)?;
             }
-            cx.mos.zap(cx.mos.dir_phys(old_parent)?.child_dir_zapobj)?.remove(cx.tx, old_name)?;
+            remove_present(cx.tx, &cx.mos.zap(cx.mos.dir_phys(old_parent)?.child_dir_zapobj)?, old_name)?;
             cx.mos.edit_dir(cx.tx, dir, |dir| dir.parent_obj = parent)?;
             cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_u64(cx.tx, name, dir)?;
             cx.spa.refresh_open_datasets(cx.mos, dir)
@@ -86,7 +87,7 @@ impl Spa {
                 let names = cx.mos.zap(head.snapnames_zapobj)?;
                 // whatever its case
                 let stored = cx.mos.snapshot_name(&cx.mos.live(snap)?)?;
-                names.remove(cx.tx, stored)?;
+                remove_present(cx.tx, &names, stored)?;
                 names.add_u64(cx.tx, &to, snap)?;
                 cx.spa.snapshots_changed(cx.mos, cx.tx, head.dir_obj)?;
             }
@@ -126,7 +127,7 @@ impl Spa {
             return Err(refused(name, Refusal::EncryptionRoot));
         }
         let phys = mos.dir_phys(dir)?;
-        let space = phys.used_bytes.max(phys.reserved);
+        let space = quota::used_of(&phys).max(phys.reserved);
         if self.room_for_transfer(mos, old, new, space)? { Ok(()) } else { Err(refused(name, Refusal::NoSpace)) }
     }
 
@@ -209,7 +210,7 @@ impl TaskCx<'_> {
         };
         mos.did_use(tx, old, Used::Child, Delta::default().minus(used))?;
         mos.did_use(tx, new, Used::Child, used)?;
-        let unused = Delta { used: phys.reserved.saturating_sub(phys.used_bytes) as i64, ..Delta::default() };
+        let unused = Delta { used: phys.reserved.saturating_sub(quota::used_of(phys)) as i64, ..Delta::default() };
         mos.did_use(tx, old, Used::ChildRsrv, Delta::default().minus(unused))?;
         mos.did_use(tx, new, Used::ChildRsrv, unused)
     }

@@ -21,6 +21,7 @@ use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_old_component};
 use crate::dsl::refused;
 use crate::dsl::space::Delta;
 use crate::spa::bpobj::Space;
+use crate::spa::mos::edit::remove_present;
 use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 
@@ -379,7 +380,7 @@ impl Spa {
 
     fn destroy_mark(&self, mos: &Mos, tx: &Tx, head: &Live, mark: &Mark) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head.id)? else { return Ok(()) };
-        zap.remove(tx, &mark.name)?;
+        remove_present(tx, &zap, &mark.name)?;
         self.release_mark(mos, tx, mark)?;
         let txg = mark.phys.creation_txg;
         if mark.keeps_account() {

@@ -20,6 +20,8 @@ use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, KeyFormat, KeyInfo, Value};
 
+/// The entry of a key object that counts the directories that have it (OpenZFS: `DSL_CRYPTO_KEY_REFCOUNT`).
+pub(in crate::dsl) const KEY_REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
 /// The fewest rounds of PBKDF2 (OpenZFS: `MIN_PBKDF2_ITERATIONS`).
 const ITERS_MIN: u64 = 100_000;
 
@@ -123,6 +125,17 @@ impl Mos {
         Ok(self.key_info(dir)?.map(|info| info.root_dir))
     }
 
+    /// The key object of directory `dir`, and how many directories have it; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// If it does not say how many: a key that others have would be freed.
+    pub(in crate::dsl) fn key_uses(&self, dir: u64) -> Result<Option<(u64, u64)>, Error> {
+        let Some(object) = self.extra(dir, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(None) };
+        let uses = self.zap(object)?.lookup_u64(KEY_REFCOUNT)?.filter(|uses| *uses > 0);
+        let uses = uses.ok_or_else(|| Error::corrupt(object, "a key without a count of its uses"))?;
+        Ok(Some((object, uses)))
+    }
+
     /// Stores wrapped keys (OpenZFS: `dsl_crypto_key_sync_impl`).
     pub(in crate::dsl) fn put_wrapped(
         &self,
@@ -187,10 +200,11 @@ impl Spa {
     /// Plans wrapping with the key of the encryption root that `info` belongs to.
     fn plan_under(&self, name: &str, info: &KeyInfo) -> Result<KeyPlan, Error> {
         let wrapping = self.zio().keys().wrapping(info.root_dir);
+        let unknown = || Error::corrupt(info.object, "a key of an unknown keyformat");
         Ok(KeyPlan {
             cipher: info.wrapped.suite,
             wrapping: wrapping.ok_or_else(|| refused(name, Refusal::KeyUnavailable))?,
-            format: info.keyformat.map_or(0, KeyFormat::number),
+            format: info.keyformat.ok_or_else(unknown)?.number(),
             iters: info.pbkdf2_iters,
             salt: info.pbkdf2_salt,
             root: Ok(info.root_dir),
@@ -304,7 +318,7 @@ impl TaskCx<'_> {
         };
         mos.put_wrapped(tx, object, &self.wrap(&key, &plan)?, plan.form(), root)?;
         let zap = mos.zap(object)?;
-        zap.add_u64(tx, "DSL_CRYPTO_REFCOUNT", 1)?;
+        zap.add_u64(tx, KEY_REFCOUNT, 1)?;
         zap.add_u64(tx, "DSL_CRYPTO_VERSION", KEY_VERSION)?;
         spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.activate_dataset_feature(mos, tx, id, "encryption")?;
@@ -325,8 +339,8 @@ impl TaskCx<'_> {
     /// Shares the key object of `origin` with its clone (OpenZFS: `dsl_crypto_key_clone_sync`).
     pub(in crate::dsl) fn share_key(&self, origin: &Live, dir: u64, id: u64) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
-        let Some(object) = mos.extra(origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(()) };
-        mos.zap(object)?.increment(tx, "DSL_CRYPTO_REFCOUNT", 1)?;
+        let Some((object, _)) = mos.key_uses(origin.phys.dir_obj)? else { return Ok(()) };
+        mos.zap(object)?.increment(tx, KEY_REFCOUNT, 1)?;
         spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.share_loaded_key(origin.id, id);
         Ok(())
@@ -403,7 +417,8 @@ impl TaskCx<'_> {
             let wrong = |source| Error::Key { name: dir.to_string(), source };
             let wrapped = match (&step.plan, &old) {
                 (Some(plan), Some(old)) => Some(self.wrap(&info.wrapped.unwrap(old).map_err(wrong)?, plan)?),
-                _ => None,
+                (Some(_), None) => return Err(Error::Bug(format!("the key of directory {} is not loaded", step.from))),
+                (None, _) => None,
             };
             Ok((info.object, wrapped))
         });

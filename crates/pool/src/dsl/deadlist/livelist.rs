@@ -20,23 +20,32 @@ use crate::dsl::space::Delta;
 use crate::spa::Spa;
 use crate::spa::bpobj::Bpobj;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::remove_present;
 
 /// Key of the livelists of destroyed clones, in the MOS directory.
 pub(in crate::dsl) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 
 /// The blocks of some parts of a livelist that were not freed again, each as often as it was referred to (OpenZFS: `dsl_process_sub_livelist`).
-fn alive(parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
-    let mut count: HashMap<[u64; 3], (BlkPtr, i64)> = HashMap::new();
+/// A block that was freed more often than written is recorded as a wrong counter of the livelist, `id`.
+fn alive(mos: &Mos, id: u64, parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
+    let mut count: HashMap<[u64; 3], (BlkPtr, u64, i64)> = HashMap::new();
     for part in parts {
         part.for_each(&mut |bp| {
             let dva = bp.dva(0);
-            let slot = count.entry([dva.word0, dva.word1, bp.birth_physical().0]).or_insert((*bp, 0));
-            slot.1 += if livelist_entry_is_free(bp) { -1 } else { 1 };
+            let slot = count.entry([dva.word0, dva.word1, bp.birth_physical().0]).or_insert((*bp, 0, 0));
+            if livelist_entry_is_free(bp) {
+                slot.2 += 1;
+            } else {
+                slot.1 += 1;
+            }
             Ok(())
         })?;
     }
-    let mut alive: Vec<BlkPtr> =
-        count.into_values().flat_map(|(bp, n)| std::iter::repeat_n(bp, usize::try_from(n).unwrap_or(0))).collect();
+    let mut alive: Vec<BlkPtr> = Vec::new();
+    for (bp, mut written, freed) in count.into_values() {
+        mos.count(id, "uses of a block of a livelist", &mut written, -freed);
+        alive.extend((0..written).map(|_| bp));
+    }
     // the order of a hash table must not show on disk
     alive.sort_unstable_by_key(|bp| (bp.dva(0).word0, bp.dva(0).word1, bp.birth_physical()));
     Ok(alive)
@@ -77,8 +86,9 @@ impl Spa {
             let parts = [livelist.list(*first)?, livelist.list(*second)?];
             let entries: u64 = parts.iter().map(|part| part.phys().num_blkptrs).sum();
             let freed: u64 = parts.iter().map(|part| part.phys().num_freed).sum();
-            if entries.saturating_sub(2 * freed) < tunable::ZFS_LIVELIST_MAX_ENTRIES.get() {
-                return self.join_parts(mos, tx, livelist, (*key, *gone), &alive(&parts)?);
+            if entries.saturating_sub(freed.saturating_mul(2)) < tunable::ZFS_LIVELIST_MAX_ENTRIES.get() {
+                let alive = alive(mos, livelist.id(), &parts)?;
+                return self.join_parts(mos, tx, livelist, (*key, *gone), &alive);
             }
         }
         Ok(())
@@ -117,10 +127,11 @@ impl Spa {
     /// Frees the blocks of one part of one destroyed clone's livelist, and returns how many; `None` if there is nothing left.
     pub(in crate::dsl) fn free_deleted_clone(&self, mos: &Mos, tx: &Tx) -> Result<Option<u64>, Error> {
         let Some(deleted) = mos.named_zap(DELETED_CLONES)? else { return Ok(None) };
-        let Some(id) = deleted.entries()?.next().transpose()?.map(|entry| entry.value.first()) else { return Ok(None) };
+        let Some(first) = deleted.entries()?.next().transpose()? else { return Ok(None) };
+        let id = first.value.first();
         let mut livelist = Deadlist::open(mos, id)?;
         if let Some((key, part)) = livelist.lists().first().copied() {
-            let blocks = alive(&[livelist.list(part)?])?;
+            let blocks = alive(mos, id, &[livelist.list(part)?])?;
             let mut sum = Delta::default();
             blocks.iter().for_each(|bp| sum.add(Delta::of(mos, bp)));
             let freed = blocks.len() as u64;
@@ -129,7 +140,7 @@ impl Spa {
             self.with_empty_bpobj(mos, tx, |count| livelist.remove_entry(tx, key, count))?;
             return Ok(Some(freed));
         }
-        deleted.remove_int(tx, id)?;
+        remove_present(tx, &deleted, &first.name)?;
         self.with_empty_bpobj(mos, tx, |count| livelist.free(tx, count))?;
         self.feature_decrement(mos, tx, "livelist")?;
         if deleted.count() == 0 {

@@ -18,7 +18,7 @@ use crate::spa::bpobj::write::{
 };
 use crate::spa::bpobj::{Bpobj, Space};
 use crate::spa::mos::Mos;
-use crate::spa::mos::edit::SMALL_INDIRECT_SHIFT;
+use crate::spa::mos::edit::{SMALL_INDIRECT_SHIFT, remove_int_present};
 
 const OURS: Endian = Endian::Little;
 /// From so many changed keys on, the ZAP of a deadlist is written anew.
@@ -128,7 +128,7 @@ impl Deadlist {
         let mut new = Vec::with_capacity(lists.len());
         for (key, ids) in lists {
             let list = match ids.split_first() {
-                None => spare.pop().unwrap_or_default(),
+                None => spare.pop().ok_or_else(|| self.bug("fewer empty lists than keys without blocks"))?,
                 Some((first, rest)) => {
                     if !rest.is_empty() {
                         Bpobj::open(&mos, *first)?.append_lists(tx, rest)?;
@@ -144,7 +144,7 @@ impl Deadlist {
             for (key, list) in changes {
                 match list {
                     Some(list) => zap.update_int(tx, key.0, list)?,
-                    None => drop(zap.remove_int(tx, key.0)?),
+                    None => remove_int_present(tx, &zap, key.0)?,
                 }
             }
         } else {
@@ -242,12 +242,17 @@ impl Deadlist {
         Error::corrupt(self.id, format!("deadlist: {what}"))
     }
 
+    fn bug(&self, what: &str) -> Error {
+        Error::Bug(format!("deadlist {}: {what}", self.id))
+    }
+
     /// List `n`, one of its own in any case: the shared empty one is replaced.
     fn own_list(&mut self, tx: &Tx, n: usize, count: &mut EmptyCount<'_>) -> Result<u64, Error> {
         let empty = empty_list(&self.mos)?;
         let (zap, mos) = (self.zap()?, self.mos.clone());
-        let Body::Keyed { lists, .. } = &mut self.body else { return Ok(self.id) };
-        let Some((key, id)) = lists.get_mut(n) else { return Ok(0) };
+        let bug = self.bug(&format!("no list {n}"));
+        let Body::Keyed { lists, .. } = &mut self.body else { return Err(bug) };
+        let Some((key, id)) = lists.get_mut(n) else { return Err(bug) };
         if Some(*id) == empty {
             *id = Bpobj::create(&mos, tx, LIST_BLOCK)?;
             zap.update_int(tx, key.0, *id)?;
@@ -282,10 +287,10 @@ impl Deadlist {
     }
 
     fn forget(&mut self, tx: &Tx, n: usize) -> Result<u64, Error> {
-        let zap = self.zap()?;
-        let Body::Keyed { lists, .. } = &mut self.body else { return Ok(0) };
+        let (zap, bug) = (self.zap()?, self.bug("no keys"));
+        let Body::Keyed { lists, .. } = &mut self.body else { return Err(bug) };
         let (key, id) = lists.remove(n);
-        zap.remove_int(tx, key.0)?;
+        remove_int_present(tx, &zap, key.0)?;
         Ok(id)
     }
 

@@ -262,5 +262,7 @@ impl Spa {
 
 /// Writes entry `n`.
 fn put_entry(object: &Object, tx: &Tx, n: u64, entry: &BptreeEntry) -> Result<(), Error> {
-    Ok(object.write(tx, n.saturating_mul(BptreeEntry::SIZE as u64), &entry.encode(OURS))?)
+    let at = n.checked_mul(BptreeEntry::SIZE as u64);
+    let at = at.ok_or_else(|| Error::corrupt(object.id(), format!("entry {n} of the trees to be freed")))?;
+    Ok(object.write(tx, at, &entry.encode(OURS))?)
 }

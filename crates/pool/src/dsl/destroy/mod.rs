@@ -29,15 +29,16 @@ use crate::dsl::destroy::snapshot::Doomed;
 use crate::dsl::hold::is_due;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
+use crate::dsl::crypt::write::KEY_REFCOUNT;
+use crate::dsl::space::quota::used_of;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::errlog;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::remove_present;
 use crate::spa::{Spa, TaskCx};
 
 /// The last name of the hidden dataset of an interrupted receive, below the file system that it was for.
 const RECEIVE: &str = "%recv";
-/// The reference count of a key (OpenZFS: `DSL_CRYPTO_KEY_REFCOUNT`).
-const KEY_REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
 /// Objects freed per txg in pools without freeing in the background.
 const OBJECTS_AT_ONCE: usize = 4096;
 
@@ -101,6 +102,7 @@ impl Spa {
         if self.dsl.open_datasets.in_use(&[head.id]) || self.is_held_elsewhere(head.id) {
             return Err(refused(name, Refusal::Busy));
         }
+        mos.key_uses(head.phys.dir_obj)?;
         if let Some(origin) = self.origin_due_without(mos, &head)?.filter(|origin| !self.doom(origin)) {
             return Err(refused(&mos.full_name(self.name(), &origin)?, Refusal::Busy));
         }
@@ -279,12 +281,12 @@ impl Spa {
     fn destroy_dir(&self, mos: &Mos, tx: &Tx, id: u64, name: &str) -> Result<(), Error> {
         let dir: DslDirPhys = mos.dir_phys(id)?;
         mos.adjust_count(tx, dir.parent_obj, dir_keys::FILESYSTEM_COUNT, -1)?;
-        let unused = dir.reserved.saturating_sub(dir.used_bytes);
+        let unused = dir.reserved.saturating_sub(used_of(&dir));
         let delta = Delta { used: (unused as i64).wrapping_neg(), ..Delta::default() };
         mos.did_use(tx, dir.parent_obj, Used::ChildRsrv, delta)?;
-        if let Some(key) = mos.extra(id, dir_keys::CRYPTO_KEY_OBJ)? {
+        if let Some((key, uses)) = mos.key_uses(id)? {
             // a clone shares the key of its origin
-            if mos.zap(key)?.lookup_u64(KEY_REFCOUNT)?.unwrap_or(1) > 1 {
+            if uses > 1 {
                 mos.zap(key)?.increment(tx, KEY_REFCOUNT, -1)?;
             } else {
                 mos.objset.free_object(tx, key)?;
@@ -298,7 +300,7 @@ impl Spa {
         }
         let zaps = [dir.child_dir_zapobj, dir.props_zapobj, dir.clones, dir.deleg_zapobj];
         zaps.into_iter().filter(|zap| *zap != 0).try_for_each(|zap| mos.objset.free_object(tx, zap))?;
-        mos.zap(mos.dir_phys(dir.parent_obj)?.child_dir_zapobj)?.remove(tx, name)?;
+        remove_present(tx, &mos.zap(mos.dir_phys(dir.parent_obj)?.child_dir_zapobj)?, name)?;
         self.free_extended(mos, tx, id)
     }
 }

@@ -6,7 +6,7 @@ use ondisk::BlkPtr;
 use crate::Error;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::destroy::snapshot::Doomed;
-use crate::dsl::space::{Delta, Used};
+use crate::dsl::space::{Delta, UNIQUE, Used};
 use crate::spa::Spa;
 use crate::spa::mos::Mos;
 
@@ -47,7 +47,7 @@ impl Spa {
         match (&prev, snap.phys.prev_snap_obj) {
             (Some(prev), _) => mos.edit_dataset(tx, prev.id, |phys| {
                 phys.next_snap_obj = next.id;
-                phys.unique_bytes = phys.unique_bytes.wrapping_add(alone);
+                mos.count(prev.id, UNIQUE, &mut phys.unique_bytes, alone.cast_signed());
             })?,
             (None, 0) => {}
             (None, origin) => {
@@ -63,6 +63,6 @@ impl Spa {
         let after = mos.dataset_phys(next.phys.next_snap_obj)?;
         let more =
             Deadlist::open(mos, after.deadlist_obj)?.space_range(snap.phys.prev_snap_txg, snap.phys.creation_txg)?;
-        mos.edit_dataset(tx, next.id, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(more.used))
+        mos.grow_unique(tx, next.id, more.used)
     }
 }

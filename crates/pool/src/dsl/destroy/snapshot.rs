@@ -36,6 +36,7 @@ use crate::spa::bpobj::write::{drop_empties, empty_list};
 use crate::spa::bpobj::{Bpobj, Space};
 use crate::spa::feature::FEATURES;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::remove_present;
 use crate::spa::{Spa, TaskCx};
 
 /// The first pool version in which snapshots can be held, and be destroyed when the last hold is released (OpenZFS: `SPA_VERSION_USERREFS`).
@@ -192,8 +193,7 @@ impl Spa {
             true => names.lookup_norm(short, dmu::MatchMode::Normalize)?.map(|found| found.name),
             false => None,
         };
-        names.remove(tx, stored.as_deref().unwrap_or(short.as_bytes()))?;
-        Ok(())
+        remove_present(tx, names, stored.as_deref().unwrap_or(short.as_bytes()))
     }
 
     fn destroy_run(&self, mos: &Mos, tx: &Tx, all: &[Doomed]) -> Result<(), Error> {
@@ -301,7 +301,7 @@ impl Spa {
     /// Accounts space that is now unique to one dataset; removes the keys of destroyed snapshots from the head's deadlist.
     fn settle_unique(&self, mos: &Mos, tx: &Tx, run: &Run<'_>, prev_alone: u64, keys: &[Txg]) -> Result<(), Error> {
         if let Some(prev) = run.prev.as_ref().filter(|_| !run.after_branch && prev_alone > 0) {
-            mos.edit_dataset(tx, prev.id, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(prev_alone))?;
+            mos.grow_unique(tx, prev.id, prev_alone)?;
         }
         if !run.next.phys.is_snapshot() {
             return self.recount_head(mos, tx, run.next.id);
@@ -309,7 +309,7 @@ impl Spa {
         let after = mos.live(run.next.phys.next_snap_obj)?;
         let (from, until) = (run.first.snap.phys.prev_snap_txg, run.last.snap.phys.creation_txg);
         let more = Deadlist::open(mos, after.phys.deadlist_obj)?.space_range(from, until)?.used;
-        mos.edit_dataset(tx, run.next.id, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(more))?;
+        mos.grow_unique(tx, run.next.id, more)?;
         let head = mos.live(mos.dir_phys(run.first.snap.phys.dir_obj)?.head_dataset_obj)?;
         self.remove_keys(mos, tx, &head, keys)
     }
@@ -323,7 +323,8 @@ impl Spa {
             prev => mos.dataset_phys(prev)?.referenced_bytes,
         };
         let dead = Deadlist::open(mos, phys.deadlist_obj)?.space().used;
-        let unique = phys.referenced_bytes.wrapping_sub(shared.wrapping_sub(dead));
+        let mut unique = phys.referenced_bytes;
+        mos.count(id, "unique, counted anew,", &mut unique, dead.wrapping_sub(shared).cast_signed());
         let accurate = self.uberblock().version >= VERSION_UNIQUE_ACCURATE;
         mos.edit_dataset(tx, id, |phys| {
             phys.unique_bytes = unique;
@@ -332,8 +333,9 @@ impl Spa {
             }
         })?;
         let reserved = mos.prop_number(phys.dir_obj, "refreservation")?;
-        let less = unique.min(reserved).saturating_sub(phys.unique_bytes.min(reserved));
-        let delta = Delta { used: (less as i64).wrapping_neg(), ..Delta::default() };
+        // it shrinks where what was recorded was too much, as in datasets of pools before version 9
+        let less = unique.min(reserved) as i64 - phys.unique_bytes.min(reserved) as i64;
+        let delta = Delta { used: less.wrapping_neg(), ..Delta::default() };
         mos.did_use(tx, phys.dir_obj, Used::Refrsrv, delta)
     }
 

@@ -14,7 +14,7 @@ use ondisk::ObjectType;
 use ondisk::dsl::{dataset_keys, dir_keys};
 
 use crate::dsl::Refusal;
-use crate::dsl::crypt::write::KeyForm;
+use crate::dsl::crypt::write::{KEY_REFCOUNT, KeyForm};
 use crate::dsl::props::write::Put;
 use crate::dsl::recv::RecvBegin;
 use crate::spa::mos::Mos;
@@ -182,7 +182,7 @@ impl TaskCx<'_> {
         let object = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
         mos.put_wrapped(tx, object, &raw.keys, raw.form, dir)?;
         let zap = mos.zap(object)?;
-        zap.add_u64(tx, "DSL_CRYPTO_REFCOUNT", 1)?;
+        zap.add_u64(tx, KEY_REFCOUNT, 1)?;
         zap.add_u64(tx, "DSL_CRYPTO_VERSION", KEY_VERSION)?;
         spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.activate_dataset_feature(mos, tx, id, "encryption")?;

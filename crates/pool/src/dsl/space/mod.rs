@@ -140,6 +140,9 @@ impl BlockOwner for Gather<'_> {
     }
 }
 
+/// The name of the count of bytes that only one dataset has.
+pub(in crate::dsl) const UNIQUE: &str = "unique";
+
 /// The kinds of use within a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::dsl) enum Used {
@@ -161,13 +164,15 @@ fn field(breakdown: &mut UsedBreakdown, which: Used) -> (&'static str, &mut u64)
     }
 }
 
-/// Returns the change that the parent sees when something that keeps `reserved` bytes and had `before` changes by `delta`.
+/// Returns the change that the parent sees when something that keeps `reserved` bytes and had `before` changes by `delta`. Sums below zero, which
+/// are near 2^64 on disk, are smaller than any reservation.
 pub(in crate::dsl) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i64 {
     if reserved == 0 {
         return delta;
     }
-    let after = before.saturating_add_signed(delta).max(reserved);
-    after as i64 - before.max(reserved) as i64
+    let (reserved, before) = (reserved.min(i64::MAX as u64).cast_signed(), before.cast_signed());
+    // both are at least `reserved`, which is not negative
+    before.saturating_add(delta).max(reserved) - before.max(reserved)
 }
 
 impl Mos {
@@ -221,6 +226,11 @@ impl Mos {
         })
     }
 
+    /// Books `bytes` that only dataset `id` has from now on.
+    pub(in crate::dsl) fn grow_unique(&self, tx: &Tx, id: u64, bytes: u64) -> Result<(), Error> {
+        self.edit_dataset(tx, id, |phys| self.count(id, UNIQUE, &mut phys.unique_bytes, bytes.cast_signed()))
+    }
+
     /// Changes one kind of use of directory `id`, if it keeps them apart.
     fn count_use(&self, id: u64, dir: &mut DslDirPhys, kind: Used, by: i64) {
         if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
@@ -240,5 +250,8 @@ mod tests {
         assert_eq!(parent_delta(100, 10, 5), 0);
         assert_eq!(parent_delta(100, 90, 20), 10);
         assert_eq!(parent_delta(100, 110, -20), -10);
+        assert_eq!(parent_delta(100, (-4096i64).cast_unsigned(), 4196), 0);
+        assert_eq!(parent_delta(100, (-4096i64).cast_unsigned(), 8192), 3996);
+        assert_eq!(parent_delta(u64::MAX, 4096, i64::MIN), 0);
     }
 }

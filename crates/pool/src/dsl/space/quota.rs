@@ -438,7 +438,8 @@ impl Mos {
     /// Holds `reserved` bytes for directory `dir` (OpenZFS: `dsl_dir_set_reservation_sync_impl`).
     pub(in crate::dsl) fn set_reservation(&self, tx: &Tx, dir: u64, reserved: u64) -> Result<(), Error> {
         let (parent, used) = self.edit_dir(tx, dir, |dir| {
-            let delta = dir.used_bytes.max(reserved) as i64 - dir.used_bytes.max(dir.reserved) as i64;
+            let used = used_of(dir);
+            let delta = used.max(reserved) as i64 - used.max(dir.reserved) as i64;
             dir.reserved = reserved;
             (dir.parent_obj, delta)
         })?;
@@ -455,6 +456,6 @@ impl Mos {
 }
 
 /// The space that a directory uses. A sum that OpenZFS let fall below zero is near 2^64 on disk.
-fn used_of(dir: &DslDirPhys) -> u64 {
+pub(in crate::dsl) fn used_of(dir: &DslDirPhys) -> u64 {
     dir.used_bytes.cast_signed().max(0).cast_unsigned()
 }

@@ -11,7 +11,8 @@ use ondisk::bpobj::{BpobjPhys, list_entry, livelist_entry_is_free};
 use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 
 use crate::Error;
-use crate::spa::bpobj::{Bpobj, DEPTH_MAX, Space};
+use crate::spa::bpobj::{Bpobj, DEPTH_MAX, SUBOBJS_MAX, Space};
+use crate::spa::mos::edit::remove_present;
 use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 
 /// Blocks of lists (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
@@ -80,10 +81,9 @@ pub(crate) fn drop_empties(mos: &Mos, tx: &Tx, many: u64, count: &mut EmptyCount
     if many == 0 {
         return Ok(());
     }
-    if count(-(many as i64))? == Some(0)
-        && let Some(id) = empty_list(mos)?
-    {
-        mos.zap(DIRECTORY_OBJECT)?.remove(tx, EMPTY)?;
+    if count(-(many as i64))? == Some(0) {
+        let id = empty_list(mos)?.ok_or_else(|| Error::corrupt(DIRECTORY_OBJECT, "no empty list of block pointers"))?;
+        remove_present(tx, &mos.zap(DIRECTORY_OBJECT)?, EMPTY)?;
         mos.objset.free_object(tx, id)?;
     }
     Ok(())
@@ -184,7 +184,11 @@ impl Bpobj {
 
     /// Puts pointers, encoded, behind the last one, and counts them. The header is for the caller to store.
     fn append_stored(&mut self, tx: &Tx, stored: &[u8]) -> Result<(), Error> {
-        self.object.write(tx, self.phys.num_blkptrs.saturating_mul(BLKPTR_SIZE as u64), stored)?;
+        let end = self.phys.num_blkptrs.checked_mul(BLKPTR_SIZE as u64);
+        let end = end.ok_or_else(|| {
+            Error::corrupt(self.id(), format!("list claims {} block pointers", self.phys.num_blkptrs))
+        })?;
+        self.object.write(tx, end, stored)?;
         self.phys.num_blkptrs += (stored.len() / BLKPTR_SIZE) as u64;
         Ok(())
     }
@@ -272,7 +276,11 @@ impl Bpobj {
                     let of = Space::of(&self.mos, &bp, deflate);
                     if free {
                         gone.sub(of);
-                        self.phys.num_freed = self.phys.num_freed.saturating_sub(1);
+                        // headers before livelists have no such count
+                        if self.object.bonus().len() >= BpobjPhys::SIZE {
+                            let id = self.object.id();
+                            self.mos.count(id, "pointers that say FREE", &mut self.phys.num_freed, -1);
+                        }
                     } else {
                         gone.add(of);
                     }
@@ -358,7 +366,10 @@ impl Bpobj {
         };
         self.phys.subobjs = object.id();
         let stored: Vec<u8> = ids.iter().flat_map(|id| OURS.put_u64(*id)).collect();
-        object.write(tx, self.phys.num_subobjs.saturating_mul(8), &stored)?;
+        if self.phys.num_subobjs > SUBOBJS_MAX {
+            return Err(Error::corrupt(self.id(), format!("list claims {} lists below it", self.phys.num_subobjs)));
+        }
+        object.write(tx, self.phys.num_subobjs * 8, &stored)?;
         self.phys.num_subobjs += ids.len() as u64;
         Ok(())
     }

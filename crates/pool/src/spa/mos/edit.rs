@@ -19,6 +19,26 @@ pub(crate) const SMALL_INDIRECT_SHIFT: u8 = 14;
 /// The byte order that is written: little-endian.
 pub(crate) const OURS: Endian = Endian::Little;
 
+/// Removes an entry that must be there (as OpenZFS asserts): one that stayed would name an object that is gone.
+///
+/// # Errors
+/// If it is not there.
+pub(crate) fn remove_present(tx: &Tx, zap: &Zap, name: impl AsRef<[u8]>) -> Result<(), Error> {
+    let name = name.as_ref();
+    match zap.remove(tx, name)? {
+        true => Ok(()),
+        false => Err(Error::corrupt(zap.object().id(), format!("no entry '{}' to be removed", name.escape_ascii()))),
+    }
+}
+
+/// As [`remove_present`], of an entry whose name is a number.
+pub(crate) fn remove_int_present(tx: &Tx, zap: &Zap, key: u64) -> Result<(), Error> {
+    match zap.remove_int(tx, key)? {
+        true => Ok(()),
+        false => Err(Error::corrupt(zap.object().id(), format!("no entry {key:x} to be removed"))),
+    }
+}
+
 impl Mos {
     /// Changes the directory in object `id`.
     pub(crate) fn edit_dir<R>(&self, tx: &Tx, id: u64, edit: impl FnOnce(&mut DslDirPhys) -> R) -> Result<R, Error> {

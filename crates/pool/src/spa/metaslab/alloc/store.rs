@@ -15,6 +15,7 @@ use space::{Encoder, MapGeometry, MapInfo, MapStore, RangeTree};
 use crate::Error;
 use crate::spa::Spa;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::remove_int_present;
 
 /// The ZAP of logs, in the MOS directory.
 pub(super) const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
@@ -263,10 +264,9 @@ impl MapStore for Store<'_> {
 
     fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), Error> {
         self.destroy(object)?;
-        if let Some(zap) = self.mos.root_zap()?.lookup_u64(LOG_SPACEMAP_ZAP)? {
-            self.mos.zap(zap)?.remove_int(self.tx, txg.0)?;
-        }
-        Ok(())
+        let logs = self.mos.root_zap()?.lookup_u64(LOG_SPACEMAP_ZAP)?;
+        let logs = logs.ok_or_else(|| Error::corrupt(object, "a log of space changes that no list names"))?;
+        remove_int_present(self.tx, &self.mos.zap(logs)?, txg.0)
     }
 
     fn set_unflushed(&mut self, id: MetaslabId, txg: Txg) -> Result<(), Error> {
