@@ -49,14 +49,12 @@ pub(crate) fn edit_vdev(tree: &mut NvList, guid: u64, edit: &mut dyn FnMut(&mut 
 }
 
 impl Spa {
-    /// Edits the configuration of the vdev with this guid.
-    pub(crate) fn edit_vdev(&self, guid: u64, edit: &mut dyn FnMut(&mut NvList)) {
+    /// Edits the configuration of the vdev with this guid. Returns whether there is one.
+    pub(crate) fn edit_vdev(&self, guid: u64, edit: &mut dyn FnMut(&mut NvList)) -> bool {
         let mut config = self.config.lock();
-        if let Some(tree) = config.nv.get_nvlist_mut(key::VDEV_TREE)
-            && edit_vdev(tree, guid, edit)
-        {
-            config.dirty = true;
-        }
+        let found = config.nv.get_nvlist_mut(key::VDEV_TREE).is_some_and(|tree| edit_vdev(tree, guid, edit));
+        config.dirty |= found;
+        found
     }
 
     /// Looks at the configuration of the vdev with this guid.
@@ -106,11 +104,13 @@ impl Spa {
     pub(crate) fn commit_uberblock(&self, uberblock: &Uberblock) -> Result<(), Error> {
         // kept until it is written: this may have to be tried again
         let config = self.config.lock().labels.clone();
-        let none = NvList::new();
-        let label = config.as_ref().map(|pool| {
-            let vdev_tree = pool.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
-            PoolLabel { pool, vdev_tree, tops: &[] }
-        });
+        let label = |pool| {
+            let vdev_tree = NvList::get_nvlist(pool, key::VDEV_TREE);
+            // labels without it would belong to no pool that could be found again
+            let vdev_tree = vdev_tree.ok_or_else(|| Error::Bug("the configuration has no vdevs".to_string()))?;
+            Ok::<_, Error>(PoolLabel { pool, vdev_tree, tops: &[] })
+        };
+        let label = config.as_ref().map(label).transpose()?;
         vdev::label::commit(&self.tree(), label.as_ref(), uberblock)?;
         self.config.lock().labels = None;
         Ok(())

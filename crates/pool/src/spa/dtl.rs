@@ -34,7 +34,11 @@ impl Spa {
 
     fn sync_dtl(&self, mos: &Mos, tx: &Tx, leaf: Guid, missed: &[std::ops::Range<u64>]) -> Result<(), Error> {
         let mut id = 0;
-        self.edit_vdev(leaf.0, &mut |vdev| id = vdev.get_u64(key::DTL).unwrap_or(0));
+        let known = self.edit_vdev(leaf.0, &mut |vdev| id = vdev.get_u64(key::DTL).unwrap_or(0));
+        if !known {
+            // what it missed could not be found again
+            return Err(Error::Bug(format!("device {leaf} is not in the configuration of the pool")));
+        }
         let is_map = |object: &Object| object.phys().object_type == ObjectType::SPACE_MAP;
         // an unusable map is left alone
         let known = if id == 0 { None } else { mos.object(id).ok().filter(is_map) };

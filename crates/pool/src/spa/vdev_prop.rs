@@ -286,14 +286,15 @@ impl Spa {
 
     /// Changes a property that the configuration has as well.
     fn put_vdev_prop(&self, vdev: Guid, name: &str, value: &Value) {
-        match (name, value) {
-            ("path", Value::String(path)) => self.edit_vdev(vdev.0, &mut |nv| nv.insert(key::PATH, path.as_str())),
-            ("allocating", Value::Number(0)) => self.edit_vdev(vdev.0, &mut |nv| nv.insert(key::NON_ALLOCATING, 1u64)),
-            ("allocating", _) => self.edit_vdev(vdev.0, &mut |nv| {
-                nv.remove_all(key::NON_ALLOCATING);
-            }),
-            _ => {}
+        if !matches!(name, "path" | "allocating") {
+            return;
         }
+        self.edit_vdev(vdev.0, &mut |nv| match (name, value) {
+            ("path", Value::String(path)) => nv.insert(key::PATH, path.as_str()),
+            ("allocating", Value::Number(0)) => nv.insert(key::NON_ALLOCATING, 1u64),
+            ("allocating", _) => _ = nv.remove_all(key::NON_ALLOCATING),
+            _ => {}
+        });
     }
 }
 

@@ -21,11 +21,11 @@ impl Dataset {
             return Ok(None);
         }
         if let Some(state) = self.resume_state()? {
-            return Ok(Some(token(&state)));
+            return token(&state).map(Some);
         }
         let Some(dir) = self.dir().child(RECEIVE_CLONE)? else { return Ok(None) };
         let Some(clone) = dir.head()? else { return Ok(None) };
-        Ok(clone.resume_state()?.map(|state| token(&state)))
+        clone.resume_state()?.map(|state| token(&state)).transpose()
     }
 
     /// Returns the contents of the token, as a list.
@@ -72,11 +72,13 @@ impl Dataset {
 }
 
 /// `1-CHECKSUM-SIZE-BYTES`: the list, packed in native order and deflated.
-fn token(state: &NvList) -> String {
-    let packed = state.pack(Encoding::Native, Endian::NATIVE).unwrap_or_default();
+fn token(state: &NvList) -> Result<String, Error> {
+    let what = "receive_resume_token";
+    let packed = state.pack(Encoding::Native, Endian::NATIVE).map_err(|source| Error::Nvlist { what, source })?;
     let limit = packed.len() + 128;
-    let deflated = compress(Compress::Gzip6, None, &packed, limit).unwrap_or_default();
+    let deflated = compress(Compress::Gzip6, None, &packed, limit);
+    let deflated = deflated.ok_or_else(|| Error::Bug(format!("{what}: {} bytes became over {limit}", packed.len())))?;
     let sum = fletcher4(&deflated, Endian::NATIVE)[0];
     let hex: String = deflated.iter().map(|b| format!("{b:02x}")).collect();
-    format!("1-{sum:x}-{:x}-{hex}", packed.len())
+    Ok(format!("1-{sum:x}-{:x}-{hex}", packed.len()))
 }

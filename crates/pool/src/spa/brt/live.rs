@@ -54,6 +54,8 @@ struct VdevState {
     total: u64,
     used: u64,
     saved: u64,
+    /// True once one of the sums of space was found to be too small.
+    miscounted: bool,
     dirty: bool,
     live: BTreeMap<u64, Entry>,
 }
@@ -198,12 +200,21 @@ impl VdevState {
         }
         if entry.count == 1 {
             self.count(offset, false)?;
-            self.used = self.used.saturating_sub(dsize);
+            self.used = self.less(self.used, dsize);
         }
-        self.saved = self.saved.saturating_sub(dsize);
+        self.saved = self.less(self.saved, dsize);
         self.dirty = true;
         self.live.insert(offset, Entry { count: entry.count - 1, ..entry });
         Ok(true)
+    }
+
+    /// Returns a sum of space without `bytes`. OpenZFS lets it wrap; it is held at zero here, and does no harm but to the figures shown.
+    fn less(&mut self, sum: u64, bytes: u64) -> u64 {
+        if sum < bytes && !std::mem::replace(&mut self.miscounted, true) {
+            let (object, what) = (self.object, "space of a block reference table");
+            tracing::error!(target: "zuse::space", object, what, sum, bytes, "wrong counter");
+        }
+        sum.saturating_sub(bytes)
     }
 
     fn create(&mut self, cx: &TableSync<'_>, vdev: u64) -> Result<(), Error> {

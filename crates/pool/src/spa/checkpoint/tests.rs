@@ -127,3 +127,16 @@ fn a_map_is_freed_from_its_end() {
     drop(spa);
     oracle::judge::no_leaks(dir.path(), "t");
 }
+
+#[test]
+fn a_checkpoint_without_its_txg_is_not_taken_for_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), &["a"]);
+    spa.checkpoint().unwrap();
+    spa.sync_task(|cx| Ok(cx.mos.root_zap()?.update(cx.tx, CHECKPOINT, 8, &[1, 2])?)).unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    let found = vdev::import::scan(&[dir.path().to_owned()]).unwrap().remove(0).lock().unwrap();
+    let imported = Spa::import(&found, &ImportOptions::default(), hooks());
+    assert!(matches!(imported, Err(Error::Corrupt { object: 1, .. })), "{imported:?}");
+}

@@ -80,6 +80,8 @@ pub struct LiveTables {
     fast: AtomicBool,
     quota: Quota,
     pub(super) tables: Mutex<BTreeMap<u8, LiveTable>>,
+    /// A block that the tables could not take in where no error could be returned; the sync fails with it.
+    failed: Mutex<Option<String>>,
 }
 
 impl LiveTables {
@@ -97,7 +99,12 @@ impl LiveTables {
                 }
             }
         }
-        let live = LiveTables { fast: AtomicBool::new(false), quota: Quota::open(&view)?, tables: Mutex::new(tables) };
+        let live = LiveTables {
+            fast: AtomicBool::new(false),
+            quota: Quota::open(&view)?,
+            tables: Mutex::new(tables),
+            failed: Mutex::default(),
+        };
         live.note_size(&view)?;
         Ok(live)
     }
@@ -115,6 +122,15 @@ impl LiveTables {
     /// Notes how full the devices dedicated to the tables are: bytes allocated, bytes in total. `None`: there are no such devices.
     pub fn note_class(&self, class: Option<(u64, u64)>) {
         self.quota.note_class(class);
+    }
+
+    /// Has the table in which [`DedupTable::find`] has looked the pointer up take it in. If it does not, the block would be freed while it is in use:
+    /// its txg must not reach the disk.
+    fn must(&self, bp: &BlkPtr, what: &str, work: impl FnOnce(&mut LiveTable) -> bool) {
+        if !self.tables.lock().get_mut(&bp.checksum()).is_some_and(work) {
+            let what = format!("dedup table: no entry to {what} the block at {:?} of txg {}", bp.dva(0), bp.birth());
+            self.failed.lock().get_or_insert(what);
+        }
     }
 
     fn note_size(&self, mos: &Mos) -> Result<(), Error> {
@@ -169,8 +185,11 @@ impl LiveTables {
     /// Writes the changes to disk (OpenZFS: `ddt_sync`). To be called in each pass, before the space maps are written.
     ///
     /// # Errors
-    /// When the MOS cannot be read, or a block cannot be freed.
+    /// When the MOS cannot be read, or a block cannot be freed; [`Error::Bug`] if a reference got lost.
     pub fn sync(&self, cx: &TableSync<'_>) -> Result<(), Error> {
+        if let Some(what) = self.failed.lock().clone() {
+            return Err(Error::Bug(what));
+        }
         for table in self.tables.lock().values_mut() {
             let live = std::mem::take(&mut table.live);
             let dirty: Vec<(DdtKey, Live)> = live.into_iter().filter(|(_, live)| live.dirty).collect();
@@ -197,7 +216,7 @@ impl LiveTables {
 fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     let mut entries = Vec::with_capacity(dirty.len());
     for (key, mut live) in dirty {
-        table.uncount(&cx.zio.tree(), &key, &live);
+        table.uncount(cx, &key, &live);
         if live.value.total_refcnt() > 0 {
             live.value.slots.iter_mut().for_each(|slot| slot.class_start = cx.now_s);
             entries.push((key, (live.stored, live.value)));
@@ -219,7 +238,7 @@ fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)
 /// Writes changes of a traditional table to its ZAPs.
 fn sync_stores(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     for (key, live) in dirty {
-        table.uncount(&cx.zio.tree(), &key, &live);
+        table.uncount(cx, &key, &live);
         table.flush_entry(cx, &key, live.value, live.stored)?;
     }
     table.put_stats(cx)?;
@@ -256,7 +275,8 @@ impl DedupTable for LiveTables {
             let new = self.tables.lock().get(&bp.checksum()).is_none_or(|table| table.is_new(&key));
             return Ok(if new && self.quota.is_over() { DedupLookup::Ordinary } else { DedupLookup::Missing });
         }
-        if have < usize::from(copies) {
+        // a block without a birth is none that could be referred to
+        if have < usize::from(copies) || slot.phys_birth == Txg(0) {
             return Ok(DedupLookup::Ordinary);
         }
         let mut hit = *bp;
@@ -270,15 +290,11 @@ impl DedupTable for LiveTables {
     }
 
     fn add_ref(&self, _txg: Txg, bp: &BlkPtr) {
-        if let Some(table) = self.tables.lock().get_mut(&bp.checksum()) {
-            table.add_ref(bp);
-        }
+        self.must(bp, "refer to", |table| table.add_ref(bp));
     }
 
     fn insert(&self, _txg: Txg, bp: &BlkPtr) {
-        if let Some(table) = self.tables.lock().get_mut(&bp.checksum()) {
-            table.insert(bp);
-        }
+        self.must(bp, "put in", |table| table.insert(bp));
     }
 
     fn forget(&self, _txg: Txg, bp: &BlkPtr) {

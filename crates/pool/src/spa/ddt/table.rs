@@ -8,7 +8,6 @@ use dmu::{NewZap, Zap, ZapValue};
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue};
 use ondisk::zap::FatHeader;
 use ondisk::{BlkPtr, Dva, ObjectType};
-use vdev::VdevTree;
 
 use super::encode::{class_number, key_words, packed};
 use super::live::TableSync;
@@ -192,16 +191,17 @@ impl LiveTable {
         true
     }
 
-    pub(super) fn insert(&mut self, bp: &BlkPtr) {
+    /// Adds new content; returns `false` if its entry has no slot for it.
+    pub(super) fn insert(&mut self, bp: &BlkPtr) -> bool {
         let copies = bp.dvas().count().min(3) as u8;
         let (place, empty) = (self.slot_for(copies), self.empty_value());
         let live =
             self.live.entry(DdtKey::of(bp)).or_insert(Live { value: empty, stored: None, counted: None, dirty: false });
-        if let Some(slot) = live.value.slots.get_mut(place) {
-            let dva = [bp.dva(0), bp.dva(1), bp.dva(2)];
-            *slot = DdtPhys { dva, refcnt: 1, phys_birth: bp.birth_physical(), class_start: 0 };
-            live.dirty = true;
-        }
+        let Some(slot) = live.value.slots.get_mut(place) else { return false };
+        let dva = [bp.dva(0), bp.dva(1), bp.dva(2)];
+        *slot = DdtPhys { dva, refcnt: 1, phys_birth: bp.birth_physical(), class_start: 0 };
+        live.dirty = true;
+        true
     }
 
     pub(super) fn forget(&mut self, bp: &BlkPtr) {
@@ -216,11 +216,12 @@ impl LiveTable {
     }
 
     /// Removes an entry's share from the statistics of its ZAP, which no longer has the current value.
-    pub(super) fn uncount(&mut self, tree: &VdevTree, key: &DdtKey, live: &Live) {
+    pub(super) fn uncount(&mut self, cx: &TableSync<'_>, key: &DdtKey, live: &Live) {
         let (Some(class), Some(value)) = (live.stored, &live.counted) else { return };
-        let stat = stat_of(key, value, tree);
-        if let Some(bucket) = self.bucket(class, &stat) {
-            subtract(bucket, &stat);
+        let stat = stat_of(key, value, &cx.zio.tree());
+        let zap = self.stores.get(class_number(class)).and_then(Option::as_ref).map(|store| store.zap.object().id());
+        if let (Some(zap), Some(bucket)) = (zap, self.bucket(class, &stat)) {
+            subtract(cx.mos, zap, bucket, &stat);
         }
     }
 
@@ -263,10 +264,10 @@ impl LiveTable {
         if let Some(bucket) = self.bucket(class, &stat) {
             bucket.add(&stat);
         }
-        if let Some(Some(store)) = self.stores.get(class_number(class)) {
-            store.zap.update_key(cx.tx, &words, &ZapValue { int_size: 1, bytes: packed(&value) })?;
-        }
-        Ok(())
+        let Some(Some(store)) = self.stores.get(class_number(class)) else {
+            return Err(Error::Bug(format!("dedup table {}: no ZAP of class {class:?}", self.checksum.name())));
+        };
+        Ok(store.zap.update_key(cx.tx, &words, &ZapValue { int_size: 1, bytes: packed(&value) })?)
     }
 
     /// Makes the statistics of all tables, and the directory of a fast table, unless they exist.
@@ -370,7 +371,8 @@ fn words_of(stat: &DdtStat) -> [u64; 8] {
     [stat.blocks, stat.lsize, stat.psize, stat.dsize, stat.ref_blocks, stat.ref_lsize, stat.ref_psize, stat.ref_dsize]
 }
 
-fn subtract(from: &mut DdtStat, stat: &DdtStat) {
+/// Takes an entry's share from the statistics of the ZAP in object `zap`.
+fn subtract(mos: &Mos, zap: u64, from: &mut DdtStat, stat: &DdtStat) {
     let [a, b, c, d, e, f, g, h] = words_of(stat);
     let fields = [
         (&mut from.blocks, a),
@@ -383,7 +385,7 @@ fn subtract(from: &mut DdtStat, stat: &DdtStat) {
         (&mut from.ref_dsize, h),
     ];
     for (sum, n) in fields {
-        *sum = sum.saturating_sub(n);
+        mos.count(zap, "statistics of a dedup table", sum, n.cast_signed().wrapping_neg());
     }
 }
 

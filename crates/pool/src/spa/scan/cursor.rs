@@ -264,9 +264,18 @@ fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
     Some(at)
 }
 
+/// Returns the dataset in object `id`. One that cannot be read counts as gone: nothing below it could be read.
 fn dataset(mos: &Mos, id: u64) -> Option<DslDatasetPhys> {
-    let is_dataset = |object: &dmu::Object| object.phys().bonus_type == ObjectType::DSL_DATASET;
-    mos.object(id).ok().filter(is_dataset).and_then(|object| Mos::bonus(&object, DslDatasetPhys::decode).ok())
+    let read = mos.object(id).and_then(|object| match object.phys().bonus_type {
+        ObjectType::DSL_DATASET => Mos::bonus(&object, DslDatasetPhys::decode).map(Some),
+        _ => Ok(None),
+    });
+    read.unwrap_or_else(|error| {
+        if !error.is_not_found() {
+            tracing::warn!(target: "zuse::txg", id, %error, "a dataset is left out of the scan");
+        }
+        None
+    })
 }
 
 /// Returns the snapshot that all datasets descend from.

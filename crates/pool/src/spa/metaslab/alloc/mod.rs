@@ -173,10 +173,10 @@ impl PoolSpace {
                 this.manager.retire(id);
             }
         }
-        if mos.directory.lookup("com.delphix:zpool_checkpoint")?.is_some() {
-            let words = mos.directory.lookup("com.delphix:zpool_checkpoint")?.map(|v| v.u64s());
-            // the third word of an uberblock is its txg
-            let txg = words.and_then(|w| w.get(2).copied()).unwrap_or(0);
+        if let Some(uberblock) = mos.directory.lookup("com.delphix:zpool_checkpoint")? {
+            // the third word of an uberblock is its txg; without it the checkpoint's blocks would be given away
+            let txg = uberblock.u64s().get(2).copied().filter(|txg| *txg != 0);
+            let txg = txg.ok_or_else(|| Error::corrupt(1, "the uberblock of the checkpoint has no txg"))?;
             this.checkpoint.store(txg, Relaxed);
         }
         this.note_room();
@@ -328,7 +328,9 @@ impl PoolSpace {
                 continue;
             }
             self.manager.load((id, ms))?;
-            let allocated = self.manager.with((id, ms), |ms| ms.condensed()).flatten().unwrap_or_default().0;
+            let loaded = self.manager.with((id, ms), |ms| ms.condensed()).flatten();
+            let lost = || Error::Bug(format!("metaslab {ms} of vdev {id} is not in memory, though it was just loaded"));
+            let (allocated, _) = loaded.ok_or_else(lost)?;
             for range in allocated.iter() {
                 self.manager.free(top, range.start, range.end - range.start, false)?;
             }
