@@ -119,10 +119,10 @@ impl Spa {
         };
         init_aside(&new)?;
         let vdev_tree = new.vdev_tree;
-        let guid = vdev_tree.get_u64(key::GUID).unwrap_or(0);
+        let guid = vdev_tree.require_u64(key::GUID).map_err(incomplete)?;
         let nv = config::new_config(&options.name, guid, VERSION, TXG_INITIAL, vdev_tree);
         init_labels(&nv, &new.devices, TXG_INITIAL)?;
-        let parsed = VdevConfig::parse(nv.get_nvlist(key::VDEV_TREE).unwrap_or(&NvList::new()))?;
+        let parsed = VdevConfig::parse(nv.require_nvlist(key::VDEV_TREE).map_err(incomplete)?)?;
         let tree = Arc::new(VdevTree::open(&parsed, &|leaf: Guid| new.devices.get(&leaf).cloned())?);
         let zio = Arc::new(Zio::new(tree, options.arc_bytes));
         zio.set_env(hooks.env.clone());
@@ -260,7 +260,7 @@ impl Spa {
             vdev.insert(name, id);
             Ok(id)
         };
-        let mut tree = self.config.lock().nv.get_nvlist(key::VDEV_TREE).cloned().unwrap_or_default();
+        let mut tree = self.config.lock().nv.require_nvlist(key::VDEV_TREE).map_err(incomplete)?.clone();
         if !tree.contains(key::VDEV_ROOT_ZAP) && self.feature_enabled(mos, "vdev_zaps_v2")? {
             one(&mut tree, key::VDEV_ROOT_ZAP)?;
             self.feature_increment(mos, tx, "vdev_zaps_v2")?;
@@ -284,6 +284,11 @@ impl Spa {
         self.edit_config(|nv| nv.insert(key::VDEV_TREE, tree));
         Ok(())
     }
+}
+
+/// The error for a configuration that lacks something.
+fn incomplete(source: nvlist::Error) -> Error {
+    Error::Nvlist { what: "configuration of vdevs", source }
 }
 
 /// Checks the options as far as possible without the devices.
@@ -329,7 +334,7 @@ pub(crate) fn init_aside(new: &NewPool) -> Result<(), Error> {
     let caches =
         new.l2cache.iter().map(|list| (list, vdev::label::AuxUse::L2cache(list.get_u64(key::ASHIFT).unwrap_or(9))));
     for (list, aux) in spares.chain(caches) {
-        let guid = Guid(list.get_u64(key::GUID).unwrap_or(0));
+        let guid = Guid(list.require_u64(key::GUID).map_err(incomplete)?);
         // a distributed spare has no device
         if let Some(device) = new.devices.get(&guid) {
             vdev::label::init(&**device, &vdev::label::aux_config(VERSION, guid, list.get_str(key::PATH), aux))?;
@@ -340,8 +345,7 @@ pub(crate) fn init_aside(new: &NewPool) -> Result<(), Error> {
 
 /// Writes the first labels of `devices`, which are leaves of the pool that `nv` configures, added in `txg`.
 pub(crate) fn init_labels(nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>, txg: Txg) -> Result<(), Error> {
-    let none = NvList::new();
-    let tree = nv.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
+    let tree = nv.require_nvlist(key::VDEV_TREE).map_err(incomplete)?;
     for top in tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]) {
         let parsed = VdevConfig::parse(top)?;
         for leaf in parsed.leaves() {

@@ -31,11 +31,8 @@ struct End(Arc<Txgs>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        let cause = if std::thread::panicking() {
-            Error::Bug("the sync thread panicked".to_string())
-        } else {
-            Error::Closed
-        };
+        let cause =
+            if std::thread::panicking() { Error::Bug("the sync thread panicked".to_string()) } else { Error::Closed };
         self.0.fail(Arc::new(cause));
     }
 }

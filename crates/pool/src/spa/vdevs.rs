@@ -175,7 +175,8 @@ impl Spa {
 
     /// Returns the tree of configuration `nv`, which shares what it can with the current one; `devices` are those of new leaves.
     fn tree_of(&self, nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<VdevTree, Error> {
-        let parsed = VdevConfig::parse(nv.get_nvlist(key::VDEV_TREE).unwrap_or(&NvList::new()))?;
+        let vdevs = nv.require_nvlist(key::VDEV_TREE);
+        let parsed = VdevConfig::parse(vdevs.map_err(|source| Error::Nvlist { what: "pool configuration", source })?)?;
         Ok(self.tree().changed(&parsed, &|leaf| devices.get(&leaf).cloned())?)
     }
 

@@ -24,12 +24,12 @@ use ondisk::dsl::{DslDatasetPhys, DslDirPhys, dataset_keys, dir_keys};
 
 use crate::Error;
 use crate::dsl::Refusal;
+use crate::dsl::crypt::write::KEY_REFCOUNT;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::destroy::snapshot::Doomed;
 use crate::dsl::hold::is_due;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
-use crate::dsl::crypt::write::KEY_REFCOUNT;
 use crate::dsl::space::quota::used_of;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::errlog;

@@ -149,6 +149,14 @@ pub(super) fn may_end_at(at: &Visit<'_>) -> bool {
     at.level == 0 && !is_accounting(at.bookmark) && at.bookmark.blkid != Bookmark::SPILL_BLKID
 }
 
+/// Returns the block of data behind those below a block of an object whose indirect blocks have `2^indblkshift` bytes. One with more below it than
+/// there are numbers, of a dnode with too many levels, has the last one below it.
+fn end_of(blkid: u64, level: u8, indblkshift: u8) -> u64 {
+    // a pointer has 128 bytes
+    let shift = u32::from(level) * u32::from(indblkshift).saturating_sub(7);
+    blkid.saturating_add(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX))
+}
+
 /// The blocks before the one that a slice begins with (OpenZFS: `zbookmark_subtree_completed`).
 pub(super) struct Behind {
     from: Bookmark,
@@ -168,9 +176,7 @@ impl Behind {
         if beginning || at.level == Bookmark::ROOT_LEVEL || is_accounting(bm) {
             return false;
         }
-        // a pointer has 128 bytes
-        let shift = u32::from(at.level) * u32::from(at.dnode.indblkshift).saturating_sub(7);
-        let end = bm.blkid.saturating_add(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(0));
+        let end = end_of(bm.blkid, at.level, at.dnode.indblkshift);
         if bm.object == 0 {
             let per_block = ((u64::from(at.dnode.datablkszsec) << 9) / ondisk::DNODE_SIZE as u64).max(1);
             let from = self.from;
@@ -183,5 +189,18 @@ impl Behind {
         let first = self.first_object.unwrap_or(self.from.object);
         bm.object < first
             || (bm.object == self.from.object && bm.blkid != Bookmark::SPILL_BLKID && end <= self.from.blkid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::end_of;
+
+    #[test]
+    fn a_block_with_too_many_levels_below_it_is_not_behind_any() {
+        assert_eq!(end_of(3, 0, 17), 4);
+        assert_eq!(end_of(3, 2, 17), 4 << 20);
+        assert_eq!(end_of(0, 6, 17), 1 << 60);
+        assert_eq!(end_of(0, 7, 17), u64::MAX);
     }
 }
