@@ -51,7 +51,7 @@ impl PoolSpace {
         histograms: bool,
     ) -> Result<(), Error> {
         for (id, class) in classes {
-            let Some(top) = tree.top(*id) else { continue };
+            let top = tree.top(*id).ok_or_else(|| Error::Bug(format!("vdev {id}, which joins, is not in the tree")))?;
             let spec = open::top_space(top, *class, Default::default(), histograms)?;
             self.state.lock().tops.insert(spec.id, open::objects(top));
             self.joining.lock().push(spec);
