@@ -356,7 +356,15 @@ fn labelled<'t>(tree: &'t VdevTree, top: &'t TopVdev) -> impl Iterator<Item = &'
 fn write_round(tree: &VdevTree, config: &PoolLabel<'_>, which: &[usize]) -> Result<(), Error> {
     let mut jobs = Vec::new();
     let tops = tree.tops().iter().filter(|top| top.is_concrete() && config.is_dirty(top.id()));
-    let tops: Vec<(&TopVdev, &NvList)> = tops.filter_map(|top| Some((top, config.top(top.id())?))).collect();
+    let known = |top: &'_ TopVdev| {
+        let list = config.top(top.id());
+        if list.is_none() {
+            let (vdev, guid) = (top.id(), top.guid().0);
+            tracing::error!(target: "zuse::vdev", vdev, guid, "the pool's configuration has no such vdev; its labels stay as they are");
+        }
+        list
+    };
+    let tops: Vec<(&TopVdev, &NvList)> = tops.filter_map(|top| Some((top, known(top)?))).collect();
     for (n, (top, list)) in tops.iter().enumerate() {
         jobs.extend(labelled(tree, top).map(|leaf| (n, *list, leaf)));
     }

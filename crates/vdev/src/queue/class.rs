@@ -254,7 +254,7 @@ const fn is_foreground(class: IoClass) -> bool {
 
 fn bump(table: &mut [u64; CLASSES], class: IoClass, by: i64) {
     if let Some(count) = table.get_mut(class.index()) {
-        debug_assert!(by > 0 || *count > 0, "{} ended that did not begin", class.name());
+        assert!(by > 0 || *count > 0, "{} ended that did not begin", class.name());
         *count = count.wrapping_add_signed(by);
     }
 }

@@ -69,7 +69,12 @@ impl<'a> Batch<'a> {
         let runs = in_turns(leaves);
         let (mut flight, mut slow) = (LeafFlight::default(), false);
         for (number, (at, run)) in runs.iter().enumerate() {
-            let Some(leaf) = run.first().and_then(|p| self.leaf(p)) else { continue };
+            let Some(leaf) = run.first().and_then(|p| self.leaf(p)) else {
+                // a leaf that the shapes of this tree name is in it; else its blocks are planned without it
+                let pieces = run.iter().filter(|piece| !piece.optional);
+                done.get_mut(*at).into_iter().for_each(|done| done.failed.extend(pieces.clone()));
+                continue;
+            };
             let len = run.iter().map(|p| p.len as usize).sum();
             let quick = !slow && run.first().is_some_and(|p| self.is_quick(p, len));
             // with a single one there is nothing else to be done meanwhile
@@ -109,6 +114,7 @@ impl<'a> Batch<'a> {
 
     /// Notes what became of a run.
     fn landed(&self, runs: &[Run<'_>], landed: &Landed, done: &mut [LeafDone]) {
+        assert!((landed.tag as usize) < runs.len(), "run {} of {} was written", landed.tag, runs.len());
         let Some((at, run)) = runs.get(landed.tag as usize) else { return };
         let (Some(done), Some(leaf)) = (done.get_mut(*at), run.first().and_then(|p| self.leaf(p))) else { return };
         done.count(run);

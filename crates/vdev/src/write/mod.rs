@@ -181,6 +181,7 @@ impl VdevTree {
         let suspects: BTreeSet<u32> = failed.iter().map(|(_, leaf, _)| *leaf).collect();
         for of_block in failed.chunk_by(|a, b| a.0 == b.0) {
             let Some(number) = of_block.first().map(|f| f.0) else { continue };
+            assert!((number as usize) < blocks.len(), "block {number} of {} has failed", blocks.len());
             let Some(block) = blocks.get(number as usize) else { continue };
             let lost: Vec<(u32, u64)> = of_block.iter().map(|f| (f.1, f.2)).collect();
             let mut planner = Planner { tree: self, txg, part: 0, plan: Plan::default(), lost: &lost };
@@ -230,7 +231,7 @@ impl VdevTree {
         let leaves: Vec<&[Piece]> = pieces.chunk_by(|a, b| a.leaf == b.leaf).collect();
         let batch = Batch { tree: self, class: IoClass::AsyncWrite, blocks: &blocks, plans: &plans };
         let failed: Vec<Piece> = batch.write(&leaves, false).into_iter().flat_map(|done| done.failed).collect();
-        for leaf in failed.iter().filter_map(|piece| self.leaves().get(piece.leaf as usize)) {
+        for leaf in failed.iter().filter_map(|piece| self.leaf_at(piece.leaf as usize)) {
             leaf.errors.write.add(1);
             leaf.note_unhealed();
         }
@@ -417,6 +418,7 @@ impl<'a> Planner<'a> {
         for column in row {
             let bytes = block.get(column.at..column.at + column.size);
             assert!(bytes.is_some(), "a column at {} of a block of {} bytes", column.at, block.len());
+            assert!(column.size <= to.len(), "a column of {} bytes has {} of parity", column.size, to.len());
             gf::horner(j, to, bytes.unwrap_or(&[]));
         }
         Source::Arena(at)

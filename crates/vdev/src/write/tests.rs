@@ -497,6 +497,18 @@ fn only_the_sides_that_were_written_count_as_healed() {
 }
 
 #[test]
+fn a_repair_that_fails_counts_for_its_leaf_when_others_have_gone() {
+    let tops = |first| vec![first, mirror(1, 2..4)];
+    let bench = Bench::new(tops(mirror(0, 0..2)), 4);
+    let after = VdevConfig::parse(&TestPool::with_tops(tops(indirect(0)), 4).config).unwrap();
+    let tree = bench.without(&[]).changed(&after, &|_| None).unwrap();
+    bench.disks[3].broken.store(true, Ordering::Relaxed);
+    let (dva, data) = (Dva::new(1, 0, 512, false), block(512, 1));
+    assert!(!tree.rewrite(Txg(1), &BlockWrite { dva, data: &data }));
+    assert_eq!(tree.leaves().iter().map(|leaf| leaf.unhealed()).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
 fn only_the_devices_that_were_named_are_flushed_and_a_flush_waits_for_the_one_under_way() {
     let top = |n| {
         let mut top = leaf(n);
