@@ -122,6 +122,16 @@ pub enum Error {
         /// The key, as text or in hexadecimal words.
         key: String,
     },
+    /// An invariant of Zuse's own is broken.
+    #[error("bug: object {object} of dataset {objset}: {what}")]
+    Bug {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object.
+        object: u64,
+        /// The invariant.
+        what: &'static str,
+    },
     /// The ZAP can hold no more keys of such hashes (ENOSPC).
     #[error("ZAP object {object} of dataset {objset}: too many keys of nearly the same hash")]
     TooManyCollisions {

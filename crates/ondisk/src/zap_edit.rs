@@ -406,6 +406,7 @@ impl<'a> LeafMut<'a> {
     pub fn remove(&mut self, n: u16, word_keys: bool) -> Result<(), Error> {
         let leaf = self.view()?;
         let entry = leaf.entry(n)?;
+        let nentries = leaf.header.nentries.checked_sub(1).ok_or(bad("number of entries", 0))?;
         let chain = leaf.chain_of(entry.hash);
         let mut place = LEAF_HEADER + 2 * chain;
         let mut found = false;
@@ -425,7 +426,7 @@ impl<'a> LeafMut<'a> {
         self.release_array(entry.value_chunk, entry.value_len())?;
         self.set_half(place, entry.next);
         self.release(n)?;
-        self.set_half(NENTRIES, self.half(NENTRIES).saturating_sub(1));
+        self.set_half(NENTRIES, nentries);
         Ok(())
     }
 
@@ -544,6 +545,16 @@ mod tests {
             leaf.insert(&key(0, b"x\0"), None, &LeafValue { int_size: 1, bytes: &[1; 1024] }).unwrap(),
             Put::TooLarge
         );
+    }
+
+    #[test]
+    fn an_entry_that_the_header_does_not_count_is_an_error() {
+        let (mut block, _) = filled();
+        let mut leaf = LeafMut::new(&mut block).unwrap();
+        let (n, _) = leaf.view().unwrap().chain(0).next().unwrap().unwrap();
+        leaf.set_half(NENTRIES, 0);
+        assert!(leaf.remove(n, false).is_err());
+        assert_eq!(leaf.view().unwrap().header.nentries, 0);
     }
 
     #[test]

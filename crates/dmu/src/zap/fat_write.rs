@@ -4,7 +4,7 @@
 //! ([`Fat::flush`]). Blocks are read before anything is changed, so that a read error leaves the ZAP as it was.
 
 use base::Endian;
-use ondisk::zap::{Leaf, LeafHeader};
+use ondisk::zap::{LEAF_CHUNK_SIZE, Leaf, LeafHeader};
 use ondisk::zap_edit::{self, LeafKey, LeafMut, LeafValue, Put};
 
 use super::fat::Fat;
@@ -76,6 +76,21 @@ enum Outcome {
 
 fn is_key(leaf: &Leaf<'_>, entry: &ondisk::zap::LeafEntry, key: &LeafKey<'_>) -> bool {
     entry.name_numints == key.numints && leaf.array_is(entry.name_chunk, key.bytes)
+}
+
+/// True if a leaf has no entries, by its count of them and by that of free chunks: one that had some would lose them.
+fn is_empty(leaf: &LeafHeader, block_size: usize) -> bool {
+    leaf.nentries == 0 && usize::from(leaf.nfree) == (block_size - block_size / 16) / LEAF_CHUNK_SIZE - 2
+}
+
+/// Takes one away from a counter of the header. A counter that is too low came so from disk: it is held at zero, as all
+/// entries can still be found, and recorded.
+fn one_less(to: &Target<'_>, what: &'static str, value: &mut u64) {
+    *value = value.checked_sub(1).unwrap_or_else(|| {
+        let (objset, object) = (to.object.objset().id(), to.object.id());
+        tracing::error!(target: "zuse::space", dataset = objset, object, what, "wrong counter: it is 0");
+        0
+    });
 }
 
 /// The header of a leaf, checked to be the leaf of `hash` under a table of `2^shift` pointers.
@@ -174,9 +189,9 @@ impl Fat {
             Ok(Some(leaf.view()?.header))
         })?;
         let Some(header) = header else { return Ok(false) };
-        self.header.num_entries = self.header.num_entries.saturating_sub(1);
+        one_less(to, "number of entries of a ZAP", &mut self.header.num_entries);
         self.dirty = true;
-        if header.nentries == 0 {
+        if is_empty(&header, self.header.block_size) {
             self.shrink(to, blkid, header)?;
         }
         Ok(true)
@@ -301,6 +316,9 @@ impl Fat {
             return Err(to.object.corrupt("start of a ZAP's next pointer table", blk));
         }
         let before = self.table.take().unwrap_or_default();
+        let loaded = before.len() as u64;
+        // what is not in memory would be missing in the new table
+        assert!(loaded == old.numblks.max(1), "{loaded} of {} blocks of a pointer table were loaded", old.numblks);
         let mut after = std::collections::HashMap::new();
         for (n, words) in &before {
             let doubled: Vec<u64> = words.iter().flat_map(|word| [*word, *word]).collect();
@@ -339,7 +357,7 @@ impl Fat {
                 let block = self.read_leaf(to.object, sibling)?;
                 block.view(to.object)?.header
             };
-            if other.prefix_len != len || other.nentries != 0 {
+            if other.prefix_len != len || !is_empty(&other, self.header.block_size) {
                 return Ok(());
             }
             let (stays, goes, range) =
@@ -349,7 +367,7 @@ impl Fat {
             if goes.checked_add(1) == Some(self.header.freeblk) {
                 self.header.freeblk = goes;
             }
-            self.header.num_leafs = self.header.num_leafs.saturating_sub(1);
+            one_less(to, "number of leaves of a ZAP", &mut self.header.num_leafs);
             self.dirty = true;
             (header.prefix, header.prefix_len) = (header.prefix >> 1, len - 1);
             let (prefix, prefix_len) = (header.prefix, header.prefix_len);

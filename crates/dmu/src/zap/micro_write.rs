@@ -45,7 +45,7 @@ impl Micro {
         let at = (slot as usize + 1) * MZAP_ENT_LEN;
         let store = |block: &mut [u8]| match block.get_mut(at..at + MZAP_ENT_LEN) {
             Some(place) => place.copy_from_slice(entry),
-            None => debug_assert!(false, "a slot outside the block"),
+            None => panic!("slot {slot} is not in a micro ZAP of {} bytes", block.len()),
         };
         to.modify(0, |block| {
             store(block);

@@ -229,7 +229,10 @@ impl Zap {
             }
             *body = Body::Fat(micro.upgrade(to, 0)?);
         }
-        let Body::Fat(fat) = body else { return Ok(()) };
+        let Body::Fat(fat) = body else {
+            let (objset, object) = (to.object.objset().id(), to.object.id());
+            return Err(Error::Bug { objset, object, what: "a ZAP that was made fat is not" });
+        };
         if fat.word_keys() {
             return Err(self.key_kind("has numbers for keys"));
         }
@@ -363,7 +366,13 @@ impl Zap {
                     let is = |leaf: &ondisk::zap::Leaf<'_>, entry: &ondisk::zap::LeafEntry| {
                         entry.name_numints == key.numints && leaf.array_is(entry.name_chunk, &key.bytes)
                     };
-                    fat.find(to.object, key.hash, is)?.map_or(0, |value| value.first())
+                    match fat.find(to.object, key.hash, is)? {
+                        None => 0,
+                        Some(value) => value.one_word().ok_or_else(|| {
+                            to.object
+                                .corrupt("size of an integer in a ZAP, to which is added,", value.bytes.len() as u64)
+                        })?,
+                    }
                 }
             };
             let new = old.wrapping_add_signed(delta);

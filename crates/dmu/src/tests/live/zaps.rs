@@ -9,7 +9,7 @@ use ondisk::{ObjectType, ObjsetType};
 use super::pool::TestPool;
 use crate::sa::{Attr, SaTable, SaValue, words};
 use crate::testing::Rng;
-use crate::{NewObject, Object, Objset, Tx, Zap, ZapValue};
+use crate::{Error, NewObject, Object, Objset, Tx, Zap, ZapValue};
 
 fn compare(zap: &Zap, model: &BTreeMap<String, ZapValue>) {
     let entries = zap.entries().unwrap().map(|entry| {
@@ -59,6 +59,38 @@ fn zaps_change_txg_by_txg() {
 }
 
 type Values = BTreeMap<Attr, Vec<u8>>;
+
+#[test]
+fn a_value_that_is_no_number_is_not_added_to() {
+    let pool = TestPool::new();
+    let tx = pool.tx(10);
+    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    let value = ZapValue::from_ints(8, &[7, 8]);
+    zap.add_value(&tx, "two", &value).unwrap();
+    zap.add_u64(&tx, "one", 7).unwrap();
+    assert_eq!(zap.increment(&tx, "one", -2).unwrap(), 5);
+    assert!(matches!(zap.increment(&tx, "two", -2), Err(Error::Corrupt { .. })));
+    assert_eq!(zap.lookup("two").unwrap(), Some(value));
+}
+
+#[test]
+fn leaves_that_count_too_few_entries_keep_them() {
+    let pool = TestPool::new();
+    let tx = pool.tx(10);
+    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    let names: Vec<String> = (0..1000).map(|n| format!("name {n}")).collect();
+    names.iter().for_each(|name| zap.update(&tx, name, 8, &[1, 2, 3]).unwrap());
+    assert!(zap.object().nblocks() > 3);
+    for blkid in 1..zap.object().nblocks() {
+        let change = |block: &mut [u8]| block[30..32].copy_from_slice(&1u16.to_le_bytes());
+        zap.object().modify_block(&tx, blkid, change).unwrap();
+    }
+    // after the first one each leaf believes that it is empty
+    let left: Vec<&String> = names.iter().filter(|name| zap.remove(&tx, name).is_err()).collect();
+    assert!(left.len() > 900 && left.iter().all(|name| zap.lookup(name).unwrap().is_some()));
+}
 
 fn file(os: &Arc<Objset>, tx: &Tx, slots: usize) -> Object {
     let new = NewObject {
