@@ -32,8 +32,9 @@ impl<'a> Deltas<'a> {
             }
             let Some(owner) = self.used.owner(dn.bonus_type, &dn.bonus, dn.endian) else { continue };
             if dn.flags & DnodePhys::FLAG_USERUSED_ACCOUNTED != 0 {
-                let bytes = (DNODE_SIZE as u64).saturating_add(dn.used_bytes());
-                self.add(&owner, "", sign * i64::try_from(bytes).unwrap_or(i64::MAX));
+                // modulo 2^64, as the counters: what is taken away is what was added, whatever the dnode says
+                let bytes = (DNODE_SIZE as u64).wrapping_add(dn.used_bytes()) as i64;
+                self.add(&owner, "", bytes.wrapping_mul(sign));
             }
             if dn.flags & DnodePhys::FLAG_USEROBJUSED_ACCOUNTED != 0 {
                 self.add(&owner, OBJECTS_PREFIX, sign);
@@ -43,7 +44,8 @@ impl<'a> Deltas<'a> {
 
     fn add(&mut self, owner: &Owner, prefix: &str, delta: i64) {
         let mut add = |which: Special, id: u64| {
-            *self.by_name.entry((which.id(), format!("{prefix}{id:x}"))).or_default() += delta;
+            let sum = self.by_name.entry((which.id(), format!("{prefix}{id:x}"))).or_default();
+            *sum = sum.wrapping_add(delta);
         };
         add(Special::UserUsed, owner.uid);
         add(Special::GroupUsed, owner.gid);

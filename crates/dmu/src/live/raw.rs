@@ -104,7 +104,8 @@ impl Objset {
     pub fn set_dnode_crypt(&self, tx: &Tx, first: u64, crypt: CryptParams, order: Endian) -> Result<(), Error> {
         let live = self.writable(first)?;
         let _ = tx.begin_change();
-        let blkid = first.checked_div(self.dnodes_per_block()).unwrap_or(0);
+        let blkid = first.checked_div(self.dnodes_per_block());
+        let blkid = blkid.ok_or_else(|| self.refused(first, "number of dnodes in a block", 0))?;
         live.txg(tx.txg()).lock().dnode_crypt.insert(blkid, (crypt, order));
         Ok(())
     }

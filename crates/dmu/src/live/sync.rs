@@ -123,7 +123,7 @@ impl Objset {
             write_objects(&mut writer, frozen, &mut |bytes| credit.give(bytes))?;
             phys.meta_dnode = self.write_dnodes(live, &mut writer, &root, frozen, txg)?;
             self.account(live, cx, txg, frozen)?;
-            self.write_special(live, &mut writer, txg, frozen, &mut phys)?;
+            self.write_special(&mut writer, frozen, &mut phys)?;
             self.write_root(live, &mut writer, txg, &root, phys, false)
         })();
         *log = writer.log;
@@ -151,6 +151,9 @@ impl Objset {
         txg: &TxgState,
     ) -> Result<DnodePhys, Error> {
         let (tree, per_block) = (self.meta_tree(root), root.dnodes_per_block());
+        if per_block == 0 {
+            return Err(tree.corrupt("size of blocks of dnodes", tree.dn.datablksz()));
+        }
         let old = Arc::new(root.phys.meta_dnode.clone());
         let mut job = Job::new(0, old.clone(), (*old).clone());
         (job.dn.used, job.dn.flags) = (old.used_bytes(), old.flags | DnodePhys::FLAG_USED_BYTES);
@@ -162,9 +165,7 @@ impl Objset {
         }
         let mut blocks: BTreeMap<u64, Vec<&Frozen>> = BTreeMap::new();
         for one in frozen.iter().filter(|one| !is_special(one.dnode.id)) {
-            if let Some(blkid) = one.dnode.id.checked_div(per_block) {
-                blocks.entry(blkid).or_default().push(one);
-            }
+            blocks.entry(one.dnode.id / per_block).or_default().push(one);
         }
         let mut cache = LevelCache::default();
         for (blkid, members) in blocks {
@@ -218,8 +219,7 @@ impl Objset {
             block.fill(0);
         }
         for one in members {
-            let slot = one.dnode.id.checked_rem(block.len() as u64 / DNODE_SIZE as u64).unwrap_or(0);
-            let Some(place) = block.get_mut(slot as usize * DNODE_SIZE..) else { continue };
+            let place = slot_in(&mut block, one.dnode.id % (tree.dn.datablksz() / DNODE_SIZE as u64));
             let gone = one.new.object_type == ObjectType::NONE;
             let raw = if gone { Vec::new() } else { raw::encode_raw(one, place, order) };
             put_slots(place, &one.old, &raw);
@@ -264,13 +264,10 @@ impl Objset {
     /// Writes the objects whose dnodes are in the root block.
     fn write_special(
         &self,
-        live: &Live,
         writer: &mut Writer<'_>,
-        txg: &TxgState,
         frozen: &mut [Frozen],
         phys: &mut ObjsetPhys,
     ) -> Result<(), Error> {
-        let _ = (live, txg);
         let special = frozen.iter_mut().filter(|one| is_special(one.dnode.id));
         let mut special: Vec<&mut Frozen> = special.collect();
         write_trees(writer, &mut special, &mut |_| ())?;
@@ -307,10 +304,10 @@ impl Objset {
             raw.finish(&mut phys);
         }
         phys.endian = Endian::Little;
-        let needed = match (&phys.userused, &phys.projectused) {
-            (_, Some(_)) => 4096,
-            (Some(_), None) => 2048,
-            (None, None) => 1024,
+        let needed = match (&phys.userused, &phys.groupused, &phys.projectused) {
+            (_, _, Some(_)) => 4096,
+            (None, None, None) => 1024,
+            _ => 2048,
         };
         let size = if root.bp.is_hole() { 4096 } else { root.bp.lsize().max(needed) };
         let data = phys.encode(usize::try_from(size).unwrap_or(4096));
@@ -425,6 +422,11 @@ fn freeze(cx: &SyncCx<'_>, txg: &mut TxgState) -> Vec<Frozen> {
         let one = {
             let mut state = dnode.state.write();
             let Some(dirty) = state.slots.get_mut(slot_of(cx.txg)).and_then(Option::take) else { continue };
+            if dirty.txg != cx.txg {
+                // nothing is lost by it, but nobody may have counted on that
+                let (object, changed, txg) = (dnode.id, dirty.txg.0, cx.txg.0);
+                tracing::error!(target: "zuse::txg", object, changed, txg, "changes were not written in their txg");
+            }
             let dirty = Arc::new(match state.syncing.take() {
                 Some(before) => *Arc::unwrap_or_clone(before).under(Some(dirty)),
                 None => *dirty,
@@ -487,11 +489,21 @@ fn commit(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
 
 /// Stores a dnode in its slots of a block; zeros if it is freed.
 fn put_dnode(block: &mut [u8], slot: u64, old: &DnodePhys, new: &DnodePhys) {
-    let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(DNODE_SIZE);
-    assert!(at < block.len(), "slot {slot} is not in a block of dnodes of {} bytes", block.len());
-    let Some(place) = block.get_mut(at..) else { return };
+    let place = slot_in(block, slot);
+    let (bonus, room) = (new.bonus.len(), new.max_bonus(new.spill.is_some()));
+    assert!(
+        new.object_type == ObjectType::NONE || bonus <= room,
+        "a bonus buffer of {bonus} bytes has room for {room}"
+    );
     let raw = if new.object_type == ObjectType::NONE { Vec::new() } else { new.encode() };
     put_slots(place, old, &raw);
+}
+
+/// The slot of a dnode, and what follows it in its block.
+fn slot_in(block: &mut [u8], slot: u64) -> &mut [u8] {
+    let (at, len) = (usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(DNODE_SIZE), block.len());
+    assert!(at < len, "slot {slot} is not in a block of dnodes of {len} bytes");
+    block.get_mut(at..).unwrap_or_default()
 }
 
 /// Stores an encoded dnode where its first slot begins; zeros if it is freed.

@@ -122,7 +122,8 @@ impl Job {
 
     /// The changed indirect block `blkid` of `level`, read and decoded on its first change.
     fn edit(&mut self, cx: &Writer<'_>, level: u8, blkid: u64) -> Result<&mut Edit, Error> {
-        let slot = usize::from(level).saturating_sub(1);
+        let bug = Error::Bug { objset: cx.objset, object: self.object, what: "data was changed as an indirect block" };
+        let Some(slot) = usize::from(level).checked_sub(1) else { return Err(bug) };
         if self.edits.len() <= slot {
             self.edits.resize_with(slot + 1, BTreeMap::new);
         }
@@ -137,12 +138,7 @@ impl Job {
             }
         }
         let found = self.edits.get_mut(slot).and_then(|edits| edits.get_mut(&blkid));
-        found.ok_or(Error::Corrupt {
-            objset: cx.objset,
-            object: self.object,
-            what: "level of a change",
-            value: level.into(),
-        })
+        found.ok_or(bug)
     }
 
     /// The pointer to block `blkid` of `level`, to be changed. The depth is bounded by the levels of a dnode.
@@ -236,7 +232,12 @@ impl Job {
         cx.log.replace(old, new);
         let (less, more) = (cx.cx.owner.dsize(old), cx.cx.owner.dsize(new));
         // the space used comes from disk, and may be wrong there: that harms nothing but the figure
-        self.dn.used = self.dn.used.saturating_sub(less).saturating_add(more);
+        let used = self.dn.used;
+        if used < less && used > 0 {
+            let (dataset, object) = (cx.objset, self.object);
+            tracing::error!(target: "zuse::space", dataset, object, used, less, "wrong counter: space used of a dnode");
+        }
+        self.dn.used = used.saturating_sub(less).saturating_add(more);
     }
 }
 
@@ -291,7 +292,12 @@ impl<'a> Writer<'a> {
         self.leaves(jobs, written)?;
         // a change implies changes at every level up to the top, so no level is missing
         let top = jobs.iter().map(|job| job.edits.len()).max().unwrap_or(0);
-        (1..=top).try_for_each(|level| self.indirect(jobs, level as u8))
+        (1..=top).try_for_each(|level| self.indirect(jobs, level as u8))?;
+        for job in jobs.iter() {
+            let written = job.leaves.is_empty() && job.edits.iter().all(BTreeMap::is_empty);
+            assert!(written, "blocks of object {} of dataset {} were not written", job.object, self.objset);
+        }
+        Ok(())
     }
 
     fn leaves(&mut self, jobs: &mut [Job], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
@@ -392,7 +398,10 @@ impl<'a> Writer<'a> {
         }
         let origs: Vec<BlkPtr> = reqs.iter().map(|req| req.orig).collect();
         let bps = self.zio.write_or_hold(&self.write_cx(), reqs, &mut self.held)?;
+        // a block without a pointer to it would be lost
+        assert!(bps.len() == origs.len(), "{} blocks were written for {}", bps.len(), origs.len());
         for ((place, orig), bp) in places.into_iter().zip(origs).zip(bps) {
+            assert!(place.job < jobs.len(), "job {} of {} has written a block", place.job, jobs.len());
             let Some(job) = jobs.get_mut(place.job) else { break };
             job.settle(self, &orig, &bp);
             if place.blkid == Bookmark::SPILL_BLKID {

@@ -40,11 +40,7 @@ impl Object {
             if now.len() as u64 == size {
                 self.put(tx, blkid, Block::Data(Buf::from(now.to_vec())), size)?;
             } else {
-                self.modify_block(tx, blkid, |block| {
-                    if let Some(place) = block.get_mut(skip..).and_then(|block| block.get_mut(..take)) {
-                        place.copy_from_slice(now);
-                    }
-                })?;
+                self.modify_part(tx, blkid, size, skip..skip + take, |place| place.copy_from_slice(now))?;
             }
             data = rest;
             offset = offset.saturating_add(take as u64);
@@ -212,17 +208,17 @@ impl Object {
         let end = end.min(past);
         let (first, last) = (offset.div_ceil(size), end / size);
         if first > last {
-            return self.zero_part(tx, last, (offset % size) as usize..(end % size) as usize);
+            return self.zero_part(tx, last, size, (offset % size) as usize..(end % size) as usize);
         }
         self.check_edge(first)?;
         if !to_end {
             self.check_edge(last)?;
         }
         if !offset.is_multiple_of(size) {
-            self.zero_part(tx, first - 1, (offset % size) as usize..size as usize)?;
+            self.zero_part(tx, first - 1, size, (offset % size) as usize..size as usize)?;
         }
         if !to_end && !end.is_multiple_of(size) {
-            self.zero_part(tx, last, 0..(end % size) as usize)?;
+            self.zero_part(tx, last, size, 0..(end % size) as usize)?;
         }
         let range = first..if to_end { u64::MAX } else { last };
         if range.is_empty() || (to_end && first >= nblocks) {
@@ -290,15 +286,30 @@ impl Object {
     }
 
     /// Zeros a part of a block, unless it is a hole.
-    fn zero_part(&self, tx: &Tx, blkid: u64, part: Range<usize>) -> Result<(), Error> {
+    fn zero_part(&self, tx: &Tx, blkid: u64, size: u64, part: Range<usize>) -> Result<(), Error> {
         if !part.is_empty() && self.block(blkid)?.is_some() {
-            self.modify_block(tx, blkid, |block| {
-                if let Some(place) = block.get_mut(part) {
-                    place.fill(0);
-                }
-            })?;
+            self.modify_part(tx, blkid, size, part, |place| place.fill(0))?;
         }
         Ok(())
+    }
+
+    /// Changes a part of a block of `size` bytes.
+    ///
+    /// # Errors
+    /// As [`Object::modify_block`]; [`Error::Refused`] if the size of blocks has been changed meanwhile.
+    fn modify_part(
+        &self,
+        tx: &Tx,
+        blkid: u64,
+        size: u64,
+        part: Range<usize>,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Error> {
+        let changed = self.modify_block(tx, blkid, |block| {
+            let place = if block.len() as u64 == size { block.get_mut(part) } else { None };
+            place.map(change).ok_or(block.len() as u64)
+        })?;
+        changed.map_err(|size| self.refused("size of a block, changed while it was written,", size))
     }
 
     /// Changes the sizes of data blocks and of indirect blocks (log2; 0 keeps them), while there is one block at most

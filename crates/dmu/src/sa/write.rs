@@ -261,6 +261,9 @@ impl SaTable {
         let phys = object.phys();
         let room = phys.size().saturating_sub(64 + phys.blkptr.len() * BLKPTR_SIZE);
         let plan = Plan::new(pieces, room);
+        if plan.spill_at.is_some() && room < BLKPTR_SIZE {
+            return Err(refused(object, "room for the pointer to a spill block", room as u64));
+        }
         if plan.total > SPILL_MAX {
             return Err(refused(object, "size of all attributes", plan.total as u64));
         }
