@@ -120,7 +120,8 @@ impl FreeSpace {
     fn count(&mut self, segment: Range<u64>, up: bool) {
         let len = segment.end - segment.start;
         if let Some(n) = len.checked_ilog2().and_then(|n| self.counts.get_mut(n as usize)) {
-            *n = if up { n.saturating_add(1) } else { n.saturating_sub(1) };
+            assert!(up || *n > 0, "a free segment of {len} bytes was not counted");
+            *n = if up { n.saturating_add(1) } else { *n - 1 };
         }
         if let Some(sizes) = &mut self.sizes {
             sizes.set(len >> self.shift, segment.end, up);
@@ -133,7 +134,8 @@ impl FreeSpace {
     }
 
     fn take(&mut self, segment: Range<u64>) {
-        self.by_end.remove(&segment.end);
+        let was = self.by_end.remove(&segment.end);
+        assert!(was == Some(segment.start), "free segment {segment:x?} began at {was:x?}");
         self.count(segment, false);
     }
 

@@ -56,8 +56,15 @@ impl Encoder {
         let mut offset = (start - whole.start) >> self.geometry.shift;
         let mut left = (end - start) >> self.geometry.shift;
         let bytes = (left << self.geometry.shift) as i64;
+        assert!(
+            bytes as u64 == end - start && offset << self.geometry.shift == start - whole.start,
+            "{range:x?} is not in units of 2^{}",
+            self.geometry.shift
+        );
         self.delta += if action == Action::Alloc { bytes } else { -bytes };
         let two = self.two_words && (vdev.is_some() || left > ONE_WORD_RUN_MAX || offset > ONE_WORD_OFFSET_MAX);
+        // an offset that is cut off would be that of other space
+        assert!(two || offset + left <= ONE_WORD_OFFSET_MAX + 1, "{range:x?} does not fit in one word");
         let most = if two { TWO_WORD_RUN_MAX } else { ONE_WORD_RUN_MAX };
         while left > 0 {
             let run = left.min(most);

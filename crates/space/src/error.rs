@@ -65,6 +65,18 @@ pub enum Error {
         /// The sum of the entries.
         entries: u64,
     },
+    /// The header of a space map states another amount of allocated space than is known of its metaslab.
+    #[error("space map {object} has {header} bytes allocated and {changes} in logs, its metaslab {allocated}")]
+    Miscount {
+        /// The space map.
+        object: u64,
+        /// The amount in the header.
+        header: i64,
+        /// The changes that are in logs only: allocated less freed.
+        changes: i64,
+        /// The amount that the metaslab counts.
+        allocated: u64,
+    },
     /// A space map is shorter than its header says.
     #[error("space map has {have} bytes of entries where its header says {need}")]
     Short {

@@ -140,7 +140,7 @@ impl VdevChanges {
     fn place(&self, txg: Txg, change: &LogChange) -> Result<Option<u64>, Error> {
         let (vdev, start) = (change.vdev, change.start);
         let stray = || Error::NoMetaslab { txg, vdev, start, size: change.end.saturating_sub(start) };
-        let id_of = |at: u64| at.checked_shr(self.ms_shift).unwrap_or(0);
+        let id_of = |at: u64| at.checked_shr(self.ms_shift).unwrap_or(u64::MAX);
         let id = id_of(start);
         let unflushed = usize::try_from(id).ok().and_then(|n| self.unflushed_txgs.get(n)).ok_or_else(stray)?;
         if change.end <= start || id_of(change.end - 1) != id {

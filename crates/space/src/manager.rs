@@ -93,7 +93,10 @@ impl SpaceManager {
         if ms.is_loaded() {
             return Ok(());
         }
-        let delta = ms.load(top.id, &*self.loader, self.released())?;
+        let loaded = ms.load(top.id, &*self.loader, self.released());
+        let delta = loaded.inspect_err(|error| {
+            tracing::error!(target: "zuse::space", %error, "the metaslab is not used");
+        })?;
         self.loaded.lock().push((top.id, ms.id()));
         top.group(ms.id()).account.apply(delta);
         if ms.deferred() > 0 {

@@ -155,8 +155,13 @@ impl Metaslab {
         unflushed: MetaslabChanges,
         histograms: bool,
     ) -> Self {
-        let stored = map.as_ref().map_or(0, |m| u64::try_from(m.header.alloc).unwrap_or(0));
-        let allocated = stored.saturating_add(unflushed.allocs.total()).saturating_sub(unflushed.frees.total());
+        let stored = map.as_ref().map_or(0, |m| m.header.alloc);
+        let changes = signed(unflushed.allocs.total()) - signed(unflushed.frees.total());
+        let allocated = stored.checked_add(changes).and_then(|n| u64::try_from(n).ok());
+        if allocated.is_none() {
+            let object = map.as_ref().map_or(0, |m| m.object);
+            tracing::error!(target: "zuse::space", metaslab = id, object, stored, changes, "allocated space cannot be; the metaslab is not used");
+        }
         let empty = || Box::new([0; HISTOGRAM_BUCKETS]);
         let (histogram, condense_wanted) = match &map {
             Some(m) => (m.header.histogram.map(Box::new), histograms && m.header.histogram.is_none()),
@@ -174,7 +179,7 @@ impl Metaslab {
             held: Held::default(),
             opened: Txg(0),
             checkpointing: RangeTree::new(),
-            allocated,
+            allocated: allocated.unwrap_or(0),
             allocated_this_txg: 0,
             histogram: histogram.filter(|_| histograms),
             certain: true,
@@ -183,7 +188,7 @@ impl Metaslab {
             dirty: 0,
             work: 0,
             new: false,
-            broken: false,
+            broken: allocated.is_none(),
             condense_wanted,
         };
         this.guess_histogram();
@@ -353,13 +358,13 @@ impl Metaslab {
             if run.end == at {
                 run.end += size;
             } else {
-                // free space cannot be in `allocating`
+                // free space cannot be in `allocating`; what is not noted there would be allocated once more
                 let added = allocating.add(std::mem::replace(&mut run, at..at + size));
-                debug_assert!(added.is_ok());
+                assert!(added.is_ok(), "metaslab {}: {added:?}", self.id);
             }
         }
         let added = allocating.add(run);
-        debug_assert!(added.is_ok());
+        assert!(added.is_ok(), "metaslab {}: {added:?}", self.id);
         self.selected = txg;
         count
     }
@@ -479,6 +484,18 @@ impl Metaslab {
             delta.space = signed(self.geometry.size);
         }
         Ok(delta)
+    }
+
+    /// Checks that its map, with the changes in logs, accounts for the allocated space: the header is about to be written.
+    ///
+    /// # Errors
+    /// [`Error::Miscount`], unless it was found broken when it was read.
+    pub fn adds_up(&self) -> Result<(), Error> {
+        let Some(map) = self.map.as_ref().filter(|_| !self.broken) else { return Ok(()) };
+        let (header, allocated) = (map.header.alloc, self.allocated);
+        let changes = signed(self.unflushed.allocs.total()) - signed(self.unflushed.frees.total());
+        let right = header.checked_add(changes) == Some(signed(allocated));
+        if right { Ok(()) } else { Err(Error::Miscount { object: map.object, header, changes, allocated }) }
     }
 
     /// True if its map should be rewritten: it is much longer than necessary, or has no histogram. Only a loaded metaslab's map

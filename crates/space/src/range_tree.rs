@@ -154,7 +154,7 @@ impl RangeTree {
         self.clear(range.clone());
         // nothing overlaps after `clear`
         let added = self.add(range);
-        debug_assert!(added.is_ok());
+        assert!(added.is_ok(), "{added:?} after it was cleared");
         self.total - before
     }
 
@@ -164,7 +164,7 @@ impl RangeTree {
         let parts: Vec<_> = self.overlaps(range).collect();
         for part in parts {
             let removed = self.remove(part);
-            debug_assert!(removed.is_ok());
+            assert!(removed.is_ok(), "{removed:?}, which was found there");
         }
         before - self.total
     }

@@ -163,7 +163,7 @@ impl SpaceSync {
         });
         for id in work {
             let done = mgr.with(id, |ms| self.metaslab(&mut p, id, ms, entries.as_mut()));
-            done.unwrap_or(Ok(()))?;
+            done.ok_or_else(|| gone(id))??;
         }
         match entries {
             Some(entries) => self.write_log(&mut p, entries),
@@ -209,7 +209,7 @@ impl SpaceSync {
             p.store.write_header(&map)?;
         }
         ms.pass_done(work).map_err(state)?;
-        if header || ms.promises_too_much() { write_header(p.store, ms) } else { Ok(()) }
+        if header || ms.promises_too_much() { write_header(p.store, id, ms) } else { Ok(()) }
     }
 
     /// Appends to a metaslab's own map; its header is written by the caller.
@@ -220,6 +220,7 @@ impl SpaceSync {
         batches: impl IntoIterator<Item = (Action, Txg, &'t RangeTree)>,
     ) -> Result<(), S::Error> {
         let geometry = *ms.geometry();
+        assert!(ms.map.is_some(), "metaslab {} has no map for its changes", ms.id());
         let Some(map) = ms.map.as_mut() else { return Ok(()) };
         let mut encoder = Encoder::new(geometry, map.header.length, map.block, self.features.two_words);
         for (action, txg, tree) in batches {
@@ -236,6 +237,7 @@ impl SpaceSync {
         id: MetaslabId,
         ms: &mut Metaslab,
     ) -> Result<(), S::Error> {
+        assert!(ms.map.is_some() && ms.is_loaded(), "metaslab {} is rewritten and not loaded", ms.id());
         let (Some(map), Some((allocated, held))) = (ms.map.as_ref(), ms.condensed()) else { return Ok(()) };
         ms.map = Some(p.store.truncate(id, map)?);
         let all: RangeTree = allocated.iter().chain(held.ranges()).collect();
@@ -249,7 +251,7 @@ impl SpaceSync {
             self.logs.flushed(id, p.txg);
             p.store.set_unflushed(id, p.txg)?;
         }
-        write_header(p.store, ms)
+        write_header(p.store, id, ms)
     }
 
     /// Flushes as many metaslabs as the limits require, and destroys the logs that become obsolete.
@@ -285,7 +287,7 @@ impl SpaceSync {
         let dirty = self.logs.is_dirty(id);
         if dirty {
             let mgr = p.mgr;
-            mgr.with(id, |ms| self.flush_one(p, id, ms)).unwrap_or(Ok(()))?;
+            mgr.with(id, |ms| self.flush_one(p, id, ms)).ok_or_else(|| gone(id))??;
             self.flushes += 1;
         }
         if self.logs.unflushed_txg(id) != Some(p.txg) {
@@ -338,7 +340,7 @@ impl SpaceSync {
         let (allocs, frees) = flushed.map_err(|source| AllocError::State { vdev: id.0, source })?;
         let frees = frees.by_txg().map(|(txg, tree)| (Action::Free, txg, tree));
         self.append(p, ms, [(Action::Alloc, p.txg, &allocs)].into_iter().chain(frees))?;
-        write_header(p.store, ms)
+        write_header(p.store, id, ms)
     }
 
     /// Returns the log of this txg, creating it if necessary.
@@ -420,12 +422,18 @@ fn extend<S: MapStore>(store: &mut S, map: &mut MapInfo, encoder: Encoder) -> Re
 fn mend_headers<S: MapStore>(p: &mut Pass<'_, S>) -> Result<(), S::Error> {
     let found = pump::all(p.mgr.metaslabs(), |id| p.mgr.promises_too_much(*id).then_some(*id));
     for id in found.into_iter().flatten() {
-        p.mgr.with(id, |ms| write_header(p.store, ms)).unwrap_or(Ok(()))?;
+        p.mgr.with(id, |ms| write_header(p.store, id, ms)).ok_or_else(|| gone(id))??;
     }
     Ok(())
 }
 
-fn write_header<S: MapStore>(store: &mut S, ms: &mut Metaslab) -> Result<(), S::Error> {
+/// The error of a metaslab with changes that its vdev does not have.
+fn gone((vdev, id): MetaslabId) -> AllocError {
+    AllocError::Load { vdev, metaslab: id, cause: "it has changes, and is not there".to_owned() }
+}
+
+fn write_header<S: MapStore>(store: &mut S, id: MetaslabId, ms: &mut Metaslab) -> Result<(), S::Error> {
+    ms.adds_up().map_err(|source| AllocError::State { vdev: id.0, source })?;
     let histogram = ms.header_histogram();
     let Some(map) = ms.map.as_mut() else { return Ok(()) };
     // an old header has no room for a histogram

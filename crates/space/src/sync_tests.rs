@@ -580,3 +580,19 @@ fn the_log_stays_within_its_limit() {
     }
     assert!(most <= 60, "{most}");
 }
+
+#[test]
+fn a_header_that_does_not_add_up_is_not_written_and_one_that_cannot_be_is_not_used() {
+    let with = |alloc| {
+        let header = SpaceMapHeader { alloc, ..SpaceMapHeader::default() };
+        let geometry = MapGeometry::metaslab(0, 24, 9).unwrap();
+        Metaslab::new(0, geometry, Some(MapInfo { object: 7, header, block: BLOCK }), Default::default(), true)
+    };
+    let below = with(-4096);
+    assert_eq!((below.room(), below.limit(), below.adds_up()), (0, 0, Ok(())));
+    let mut ms = with(4096);
+    assert!(ms.room() > 0 && ms.adds_up().is_ok());
+    ms.map.as_mut().unwrap().header.alloc = 0;
+    let wrong = crate::Error::Miscount { object: 7, header: 0, changes: 0, allocated: 4096 };
+    assert_eq!(ms.adds_up(), Err(wrong));
+}
