@@ -56,7 +56,7 @@ fn assemble(source: &Source<'_>, bp: &BlkPtr, buf: &mut [u8], depth: u32) -> Res
         header = Some(found);
         Ok(report)
     })?;
-    let Some(header) = header else { return Ok(()) };
+    let header = header.ok_or_else(|| failure(bp.dva(0), Fault::Gang(UNREAD)))?;
     for_each_piece(bp, &header, buf, |member, piece, part| {
         let read = if piece.is_gang() {
             assemble(source, piece, part, depth + 1)
@@ -85,7 +85,7 @@ pub(crate) fn members(
         header = Some(found);
         Ok(report)
     })?;
-    let Some(header) = header else { return Ok(()) };
+    let header = header.ok_or_else(|| failure(bp.dva(0), Fault::Gang(UNREAD)))?;
     // the sizes are checked as when the block is read
     let mut whole = vec![0; usize::try_from(bp.psize()).unwrap_or(0)];
     for_each_piece(bp, &header, &mut whole, |member, piece, _| {
@@ -95,6 +95,9 @@ pub(crate) fn members(
     })
     .map_err(|fault| failure(bp.dva(0), fault))
 }
+
+/// A header was found good, and is not there: a bug.
+pub(crate) const UNREAD: &str = "its header was found good and not read";
 
 /// Calls `visit` with each pointer of the header of `bp` and its part of `buf`.
 pub(crate) fn for_each_piece(

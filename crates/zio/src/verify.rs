@@ -260,7 +260,7 @@ fn verify_gang(
         header = Some(found);
         Ok(read)
     })?;
-    let Some(header) = header else { return Ok(()) };
+    let header = header.ok_or_else(|| failure(Fault::Gang(gang::UNREAD)))?;
     heal_new(source, bp, raw.get(..gang::size_of(&header, raw.len())).unwrap_or_default(), known, report);
     gang::for_each_piece(bp, &header, buf, |member, piece, part| {
         let verdict = if piece.is_gang() {

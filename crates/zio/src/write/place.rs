@@ -191,7 +191,8 @@ impl<'a> Placer<'a> {
                     let bm = waiting.first().and_then(|n| run.get(*n)).map(|(_, b)| b.bm).unwrap_or_default();
                     return Err(Error::Space { bm, reason: "no answer to a request for space".to_owned() });
                 }
-                let served = given.len().clamp(1, waiting.len());
+                let served = given.len();
+                assert!(served <= waiting.len(), "{served} answers to {} requests for space", waiting.len());
                 for (n, answer) in waiting.drain(..served).zip(given) {
                     let (Some((_, block)), Some(home)) = (run.get(n), homes.get_mut(n)) else { continue };
                     match answer {
@@ -235,6 +236,8 @@ impl<'a> Placer<'a> {
     fn put(&mut self, block: Box<Prepared>, home: &[Dva]) -> BlkPtr {
         let mut bp = block.bp;
         let (at, len) = (self.chunk.blocks.len(), block.stored.len());
+        // a pointer without addresses is a hole
+        assert!(home.len() == copies(&block).into(), "block {}: {} copies were placed", block.bm, home.len());
         for (n, dva) in home.iter().enumerate() {
             pointer::set_dva(&mut bp, n, *dva);
             self.chunk.writes.push(Planned { dva: *dva, from: From::Block(at, 0, len) });
@@ -296,8 +299,9 @@ impl<'a> Placer<'a> {
 
     /// Takes a reference to equal content, or adds new content to the table.
     fn deduplicate(&mut self, mut block: Box<Prepared>) -> Result<BlkPtr, Error> {
-        let Some(table) = self.batch.dedup.clone() else { return self.place_one(block) };
         let (txg, bm) = (self.batch.cx.txg, block.bm);
+        let table = self.batch.dedup.clone();
+        let table = table.ok_or(Error::Bug { bm, what: "it is for the dedup table, and there is none" })?;
         let failed = |source| Error::Table { bm, source };
         let zio = self.batch.zio;
         let _order = zio.write.dedup_order.lock();

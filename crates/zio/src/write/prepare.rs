@@ -133,7 +133,9 @@ impl Batch<'_> {
         let WriteReq { bm, props, payload, orig, fill } = req;
         let body = match payload {
             Payload::Clone(bp) => {
-                if let Some(table) = self.zio.write.clones() {
+                if !bp.is_hole() && !bp.is_embedded() {
+                    let table = self.zio.write.clones();
+                    let table = table.ok_or(Error::Bug { bm, what: "it is a clone, and none are counted" })?;
                     table.add(self.cx.txg, &bp);
                 }
                 return Ok(Outcome::Done(self.clone_of(bp)));
@@ -309,7 +311,7 @@ impl Batch<'_> {
         let dedup = self.dedup.as_ref().filter(|_| props.dedup.is_some() && may_dedup);
         pointer::set_dedup(&mut bp, dedup.is_some());
         if props.encrypt || body.crypt.is_some() {
-            seal(&bm, &mut bp, &mut body, secrets).map_err(|e| e.or(bm))?;
+            seal(&mut bp, &mut body, secrets).map_err(|e| e.or(bm))?;
         }
         let encode = |source| Error::Encode { bm, source };
         let sum = self.zio.sums().compute(shape.checksum, &body.stored, body.endian).map_err(encode)?;
@@ -367,8 +369,7 @@ impl From<codec::Error> for SealError {
 }
 
 /// Encrypts or authenticates a block of an encrypted object set (OpenZFS: `zio_encrypt`).
-fn seal(bm: &Bookmark, bp: &mut BlkPtr, body: &mut Body, secrets: &Secrets) -> Result<(), SealError> {
-    let _ = bm;
+fn seal(bp: &mut BlkPtr, body: &mut Body, secrets: &Secrets) -> Result<(), SealError> {
     pointer::set_crypt(bp);
     let object_type = bp.object_type();
     if let Some(given) = body.crypt {
@@ -415,9 +416,10 @@ fn seal_objset(key: &DatasetKey, body: &mut Body) -> Result<(), SealError> {
     body.logical = None;
     let mut bytes = std::mem::replace(&mut body.stored, Buf::zeros(0)).into_vec();
     for (at, mac) in MACS.into_iter().zip([portable, local]) {
-        if let Some(place) = bytes.get_mut(at..at + mac.len()) {
-            place.copy_from_slice(&mac);
-        }
+        let len = bytes.len();
+        let place = bytes.get_mut(at..at + mac.len());
+        assert!(place.is_some(), "an object set of {len} bytes has no place for a MAC at {at}");
+        place.into_iter().for_each(|place| place.copy_from_slice(&mac));
     }
     body.stored = Buf::from(bytes);
     body.logical = Some(body.stored.clone());

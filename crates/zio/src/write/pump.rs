@@ -9,7 +9,7 @@ use ondisk::BlkPtr;
 use parking_lot::Mutex;
 use vdev::{BlockWrite, VdevType};
 
-use super::place::{Chunk, From, Placer, Undo};
+use super::place::{Chunk, From, Placer, Planned, Undo};
 use super::prepare::{Batch, Grain, Secrets};
 use super::{Payload, SpaceSource, WriteCx, WriteReq};
 use crate::{Error, Zio};
@@ -164,11 +164,12 @@ impl Zio {
             From::Block(n, at, len) => chunk.blocks.get(n).and_then(|block| block.stored.get(at..at.checked_add(len)?)),
             From::Header(n) => chunk.headers.get(n).map(Vec::as_slice),
         };
-        let writes: Vec<BlockWrite<'_>> = chunk
-            .writes
-            .iter()
-            .filter_map(|planned| Some(BlockWrite { dva: planned.dva, data: bytes(planned.from)? }))
-            .collect();
+        let write = |planned: &Planned| Some(BlockWrite { dva: planned.dva, data: bytes(planned.from)? });
+        let writes: Option<Vec<BlockWrite<'_>>> = chunk.writes.iter().map(write).collect();
+        let writes = writes.ok_or_else(|| {
+            let bm = chunk.blocks.first().map(|block| block.bm).unwrap_or_default();
+            Error::Bug { bm, what: "it, or a neighbour, has an address and no bytes to be written there" }
+        })?;
         let mut seen = None;
         loop {
             let written = self.tree().write(cx.txg, &writes);
