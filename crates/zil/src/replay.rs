@@ -318,7 +318,8 @@ impl<R: Replayer> Replay<'_, R> {
             match ran {
                 Ran::All => rest = later,
                 Ran::Fence(n) => {
-                    let Some((failed, behind)) = rest.get(n..).and_then(<[_]>::split_first) else { break };
+                    let found = rest.get(n..).and_then(<[_]>::split_first);
+                    let Some((failed, behind)) = found else { return Err(self.bug().into()) };
                     if let Some(error) = self.again(failed, done)? {
                         return self.end(failed, error, done);
                     }
@@ -326,11 +327,16 @@ impl<R: Replayer> Replay<'_, R> {
                 }
                 Ran::Lost { n, error, .. } => match now.get(n) {
                     Some(failed) => return self.end(failed, error, done),
-                    None => break,
+                    None => return Err(self.bug().into()),
                 },
             }
         }
         Ok(())
+    }
+
+    /// The error after which the log is kept, as the record that failed is none of those that were due.
+    fn bug(&self) -> Error {
+        Error::Unusable { objset: self.objset.id(), what: "bug: an unknown record has failed" }
     }
 
     /// Returns whether the log is kept after this failure.

@@ -11,7 +11,7 @@ use vdev::{Flushes, Written};
 
 use super::bursts::{Bursts, Plan};
 use super::fill::{self, Filled, Filler};
-use super::itx::put_u64;
+use super::itx::{put, put_u64};
 use super::stats::PlaceStats;
 use super::{Itx, Placed, Zil};
 use crate::Error;
@@ -176,6 +176,13 @@ impl Zil {
         written: &mut Written,
     ) -> Result<Writes, Error> {
         let (places, tail) = self.places(chain, first, &blocks)?;
+        let seqs = places.iter().chain([&tail]).map(|place| block_seq(&place.bp));
+        let follow = seqs.clone().zip(seqs.skip(1)).all(|(block, next)| next == block.wrapping_add(1));
+        if !follow || places.len() != blocks.len() {
+            // a replay would end there
+            self.end(chain);
+            return Err(self.unusable("bug: its blocks do not follow each other"));
+        }
         chain.tail = Some(tail);
         let nexts = places.iter().skip(1).chain([&tail]);
         let mut writes = Vec::with_capacity(blocks.len());
@@ -221,10 +228,7 @@ impl Zil {
     fn seal(&self, mut bytes: Vec<u8>, place: &Placed, next: &BlkPtr) -> Vec<u8> {
         let used = bytes.len().max(ZIL_CHAIN_SIZE) as u64;
         bytes.resize(used.next_multiple_of(ZIL_MIN_BLKSZ) as usize, 0);
-        let raw = next.encode(Endian::Little);
-        if let Some(to) = bytes.get_mut(NEXT_AT..NEXT_AT + raw.len()) {
-            to.copy_from_slice(&raw);
-        }
+        put(&mut bytes, NEXT_AT, &next.encode(Endian::Little));
         put_u64(&mut bytes, NUSED_AT, used);
         let PlaceStats { count, bytes: records, write, alloc } =
             if place.slog { &self.stats.slog } else { &self.stats.normal };
@@ -232,7 +236,6 @@ impl Zil {
         records.add(used);
         write.add(bytes.len() as u64);
         alloc.add(place.bp.lsize());
-        debug_assert_eq!(block_seq(next), block_seq(&place.bp).wrapping_add(1));
         bytes
     }
 }

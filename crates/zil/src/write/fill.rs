@@ -11,7 +11,7 @@ use ondisk::zil::{TxType, WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE};
 use vdev::Written;
 
 use super::bursts::Bursts;
-use super::itx::{BLKPTR_AT, LENGTH_AT, OFFSET_AT, RECLEN_AT, SEQ_AT, TXG_AT, TXTYPE_AT, WORD, put_u64};
+use super::itx::{BLKPTR_AT, LENGTH_AT, OFFSET_AT, RECLEN_AT, SEQ_AT, TXG_AT, TXTYPE_AT, WORD, put, put_u64};
 use super::policy::max_log_data;
 use super::{BlockGot, Got, Itx, ItxData, WriteSource, ZilStats};
 
@@ -140,7 +140,14 @@ impl<'a> Filler<'a> {
         .into_iter();
         let itxs = itxs.into_iter();
         itxs.filter_map(|(txg, itx)| match itx.data {
-            ItxData::Indirect { .. } => self.pointed(txg, itx, got.next()?).map(|itx| (txg, itx)),
+            ItxData::Indirect { .. } => match got.next() {
+                Some(got) => self.pointed(txg, itx, got).map(|itx| (txg, itx)),
+                // as many blocks came back as were asked for; else the record must not be taken for logged
+                None => {
+                    self.owe(txg);
+                    None
+                }
+            },
             _ => Some((txg, itx)),
         })
         .collect()
@@ -175,10 +182,7 @@ impl<'a> Filler<'a> {
                 return None;
             }
         };
-        let raw = pointer.encode(Endian::Little);
-        if let Some(place) = itx.record.get_mut(BLKPTR_AT..BLKPTR_AT + raw.len()) {
-            place.copy_from_slice(&raw);
-        }
+        put(&mut itx.record, BLKPTR_AT, &pointer.encode(Endian::Little));
         itx.data = ItxData::InRecord;
         Some(itx)
     }

@@ -54,10 +54,15 @@ pub(crate) const WORD: u64 = 8;
 
 /// Replaces eight bytes of a record.
 pub(crate) fn put_u64(record: &mut [u8], at: usize, value: u64) {
-    let len = record.len();
-    assert!(at + 8 <= len, "a log record of {len} bytes has no field at {at}");
-    if let Some(word) = record.get_mut(at..at + 8) {
-        word.copy_from_slice(&Endian::Little.put_u64(value));
+    put(record, at, &Endian::Little.put_u64(value));
+}
+
+/// Replaces bytes of a record.
+pub(crate) fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
+    let (len, end) = (record.len(), at + bytes.len());
+    assert!(end <= len, "a log record of {len} bytes has no field at {at}..{end}");
+    if let Some(place) = record.get_mut(at..end) {
+        place.copy_from_slice(bytes);
     }
 }
 

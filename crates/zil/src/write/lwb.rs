@@ -70,9 +70,12 @@ impl Lwbs {
 
     /// Marks empty blocks, from the front, as being written, each with the latest txg of its records.
     pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) {
-        let new = self.list.iter_mut().filter(|lwb| lwb.state == State::New);
-        for (lwb, last) in new.zip(lasts) {
-            (lwb.last, lwb.state) = (last, State::Writing);
+        let mut new = self.list.iter_mut().filter(|lwb| lwb.state == State::New);
+        for last in lasts {
+            let lwb = new.next();
+            // otherwise it could be freed before its records are on disk
+            assert!(lwb.is_some(), "a block of the intent log with records of txg {last} is not in its list");
+            lwb.into_iter().for_each(|lwb| (lwb.last, lwb.state) = (last, State::Writing));
         }
     }
 
