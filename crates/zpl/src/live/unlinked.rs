@@ -18,11 +18,16 @@ impl Zfs {
         Ok(())
     }
 
-    /// Claims the objects that change when a name of a file is removed, which may be the last.
+    /// Claims the objects that change when a name of a file is removed, which may be the last, and checks that they can be read.
     pub(super) fn claim_removed(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
-        let objset = self.fs().objset();
+        let (objset, set) = (self.fs().objset(), &self.0.unlinked);
         objset.claim(tx, node.id())?;
-        Ok(objset.claim(tx, self.0.unlinked.object().id())?)
+        objset.claim(tx, set.object().id())?;
+        let last = node.with_attrs(|attrs| attrs.links <= 1 + u64::from(attrs.kind() == Kind::Directory));
+        if last && set.lookup_int(node.id())?.is_some() {
+            return Err(Error::corrupt(node.id(), "number of names of a file in the unlinked set", 1));
+        }
+        Ok(())
     }
 
     /// Schedules a file to be freed after the current operation.
