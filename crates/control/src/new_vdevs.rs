@@ -127,8 +127,19 @@ fn path_of(list: &NvList) -> Result<String, Error> {
     }
 }
 
+/// The numbers that the configuration of a new top-level vdev may have.
+const NUMBERS: [&str; 6] =
+    [key::NPARITY, key::DRAID_NDATA, key::DRAID_NCHILDREN, key::DRAID_NSPARES, key::DRAID_NGROUPS, key::IS_LOG];
+
 /// One top-level vdev, checked as the words of a command line are.
 fn top_of(list: &NvList) -> Result<TopSpec, Error> {
+    // of another type it would be overlooked, and a log device become one of data for good
+    if let Some(name) = NUMBERS.into_iter().find(|name| list.contains(name) && list.get_u64(name).is_none()) {
+        return Err(invalid(format!("'{name}' of a new vdev is not a number")));
+    }
+    if list.contains(key::ALLOCATION_BIAS) && list.get_str(key::ALLOCATION_BIAS).is_none() {
+        return Err(invalid("the purpose of a new vdev is not a text"));
+    }
     let number = |name: &str| list.get_u64(name).unwrap_or(0);
     let word = match list.get_str(key::TYPE) {
         Some("file" | "disk") => None,
@@ -211,6 +222,9 @@ mod tests {
         assert_eq!(tree(&|_| {}), Ok(()));
         assert_eq!(tree(&|top| top.insert(key::NPARITY, 3u64)), Err(22));
         assert_eq!(tree(&|top| top.insert(key::NPARITY, 0u64)), Err(22));
+        assert_eq!(tree(&|top| top.insert(key::NPARITY, "1")), Err(22));
+        assert_eq!(tree(&|top| top.insert(key::IS_LOG, true)), Err(22));
+        assert_eq!(tree(&|top| top.insert(key::ALLOCATION_BIAS, 1u64)), Err(22));
         assert_eq!(tree(&|top| top.insert(key::TYPE, "replacing")), Err(22));
         assert_eq!(tree(&|top| top.insert(key::IS_LOG, 1u64)), Err(22));
         assert_eq!(tree(&|top| top.insert(key::CHILDREN, Vec::<NvList>::new())), Err(22));
