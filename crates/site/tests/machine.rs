@@ -185,6 +185,8 @@ fn devices_that_come_and_go_are_recorded() {
         assert_eq!(Site::new(Arc::new(Silent)).find("t").unwrap(), before, "nothing has come");
         add("c").unwrap();
         assert!(is_recorded());
+        assert_eq!(add("c").unwrap_err().errno, Errno::EBUSY, "the pool has it already");
+        assert!(is_recorded());
         let stats = machine.call(Ioc::PoolStats, "t", &NvList::new()).unwrap();
         let cache = &stats.get_nvlist("vdev_tree").unwrap().get_nvlist_array("l2cache").unwrap()[0];
         let guid = cache.get_u64("guid").unwrap();

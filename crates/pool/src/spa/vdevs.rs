@@ -30,6 +30,7 @@ use vdev::{Device, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
 use crate::spa::create::{init_aside, init_labels};
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx, worst_case};
 
 /// The reason why the vdevs of a pool stay as they are, in OpenZFS's words.
@@ -42,6 +43,9 @@ pub enum VdevRefusal {
     /// The device alone has something (EBUSY).
     #[error("no valid replicas")]
     NoReplicas,
+    /// A device that the pool has already (EBUSY).
+    #[error("one or more vdevs refer to the same device")]
+    InUse,
     /// A spare that has taken the place of a device (EBUSY).
     #[error("Pool busy; removal may already be in progress")]
     Busy,
@@ -87,7 +91,7 @@ impl VdevRefusal {
         match self {
             VdevRefusal::NoDevice => Errno::ENOENT,
             VdevRefusal::UnplayedLogs => Errno::EEXIST,
-            VdevRefusal::Busy | VdevRefusal::LogBusy | VdevRefusal::NoReplicas => Errno::EBUSY,
+            VdevRefusal::InUse | VdevRefusal::Busy | VdevRefusal::LogBusy | VdevRefusal::NoReplicas => Errno::EBUSY,
             VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => Errno::EINVAL,
             VdevRefusal::NoSpace => Errno::ENOSPC,
             VdevRefusal::NotSupported | VdevRefusal::DistributedSpare | VdevRefusal::NotSettable => Errno::ENOTSUP,
@@ -114,6 +118,7 @@ impl Spa {
         let _alone = self.vdev_change.lock();
         let mut tops = new.vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]).to_vec();
         self.check_new_vdevs(&tops, any_ashift)?;
+        self.check_not_in_use(&new)?;
         // other vdevs may have been added since they were laid out
         for (top, id) in tops.iter_mut().zip(self.tree().tops().len() as u64..) {
             top.insert(key::ID, id);
@@ -151,6 +156,20 @@ impl Spa {
             return Err(Error::Vdevs(VdevRefusal::SectorSize));
         }
         Ok(())
+    }
+
+    /// Refuses devices that the pool has already, which their labels tell (OpenZFS: `vdev_inuse`).
+    fn check_not_in_use(&self, new: &NewPool) -> Result<(), Error> {
+        let (tree, mos) = (self.tree(), self.live_mos()?);
+        let mut own: Vec<Guid> = tree.leaves().iter().map(|leaf| leaf.guid()).collect();
+        for name in [key::SPARES, key::L2CACHE] {
+            own.extend(aux(&mos, name)?.iter().filter_map(|list| list.get_u64(key::GUID)).map(Guid));
+        }
+        let is_own = |device: &Arc<dyn Device>| {
+            let mut labels = vdev::label::read_labels(&**device).into_iter().flatten();
+            labels.any(|label| label.guid().is_some_and(|guid| own.contains(&guid)))
+        };
+        if new.devices.values().any(is_own) { Err(Error::Vdevs(VdevRefusal::InUse)) } else { Ok(()) }
     }
 
     /// Returns the sector size of all vdevs of the normal class, as base-2 logarithm, if it is the same for all.
@@ -235,10 +254,15 @@ impl TaskCx<'_> {
 
     /// Returns the pool's spares or caches.
     pub(crate) fn aux(&self, name: &'static str) -> Result<Vec<NvList>, Error> {
-        let Some(id) = self.mos.number(name)? else { return Ok(Vec::new()) };
-        let list = self.mos.nvlist(id, name)?;
-        Ok(list.get_nvlist_array(name).unwrap_or(&[]).to_vec())
+        aux(self.mos, name)
     }
+}
+
+/// Returns the spares or caches of the MOS.
+fn aux(mos: &Mos, name: &'static str) -> Result<Vec<NvList>, Error> {
+    let Some(id) = mos.number(name)? else { return Ok(Vec::new()) };
+    let list = mos.nvlist(id, name)?;
+    Ok(list.get_nvlist_array(name).unwrap_or(&[]).to_vec())
 }
 
 /// Returns the placeholder for a removed top-level vdev (OpenZFS: `vdev_hole_ops`).
