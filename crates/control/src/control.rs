@@ -1,8 +1,8 @@
 //! Requests to a pool.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::Endian;
@@ -11,8 +11,8 @@ use pool::Spa;
 
 use crate::decode::require_str;
 use crate::devices::{Devices, Plain};
-use crate::events::{self, Cursor, Next};
-use crate::{Caller, Error, Failed, Ioc, ReadOnlyControl, names};
+use crate::events::OfProcess;
+use crate::{Caller, Error, Events, Failed, Ioc, ReadOnlyControl, names};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
@@ -23,7 +23,7 @@ pub struct Control {
     pub(crate) spa: Arc<Spa>,
     pub(crate) caller: Caller,
     pub(crate) devices: Arc<dyn Devices>,
-    cursor: Arc<Mutex<Cursor>>,
+    events: Arc<Events>,
     /// Whether a request has changed something.
     changed: Arc<AtomicBool>,
 }
@@ -38,7 +38,7 @@ impl Control {
     /// Takes requests to `spa`, from `caller`.
     #[must_use]
     pub fn new(spa: Arc<Spa>, caller: Caller) -> Control {
-        Control { spa, caller, devices: Arc::new(Plain), cursor: Arc::default(), changed: Arc::default() }
+        Control { spa, caller, devices: Arc::new(Plain), events: Arc::default(), changed: Arc::default() }
     }
 
     /// The same with devices opened by `devices`, where requests name some.
@@ -131,9 +131,7 @@ impl Control {
             Ioc::VdevRemove => self.vdev_remove(input),
             Ioc::VdevAttach | Ioc::VdevDetach => Err(Error::NotSupported(ioc.name().to_owned()).into()),
             Ioc::RecvNew => self.receive(input),
-            Ioc::EventsNext => self.events_next(input),
-            Ioc::EventsClear => self.events_clear(),
-            Ioc::EventsSeek => self.events_seek(input),
+            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => self.events.call(&OfProcess, ioc, input),
             Ioc::SpaceSnaps
             | Ioc::SendNew
             | Ioc::PoolGetHistory
@@ -156,33 +154,6 @@ impl Control {
 
     fn log_history(&self, message: &str) -> Result<NvList, Failed> {
         self.done(self.spa.log_history(self.caller.real_uid, message))
-    }
-
-    fn cursor(&self) -> MutexGuard<'_, Cursor> {
-        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn events_next(&self, input: &NvList) -> Result<NvList, Failed> {
-        let Some(Next { event, dropped }) = events::next(&mut self.cursor(), events::wait_of(input)) else {
-            return Err(Error::NoEvent.into());
-        };
-        let mut out = NvList::new();
-        out.insert("event", event);
-        out.insert("dropped", dropped);
-        Ok(out)
-    }
-
-    fn events_clear(&self) -> Result<NvList, Failed> {
-        let mut out = NvList::new();
-        out.insert("cleared", pool::events::clear());
-        Ok(out)
-    }
-
-    fn events_seek(&self, input: &NvList) -> Result<NvList, Failed> {
-        match events::seek(&mut self.cursor(), input.get_u64("eid").unwrap_or(0)) {
-            true => Ok(NvList::new()),
-            false => Err(Error::NoEvent.into()),
-        }
     }
 
     /// The answer to a request that has none.

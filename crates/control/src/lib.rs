@@ -46,7 +46,7 @@ pub use control::Control;
 pub use devices::{Devices, Opened, Plain};
 pub use error::{Error, Failed};
 pub use error_log::ERROR_WORDS;
-pub use events::wait_of as events_wait;
+pub use events::{EventSource, Events};
 pub use ioc::Ioc;
 pub use names::NameKind;
 pub use new_vdevs::NewVdevs;

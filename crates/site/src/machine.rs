@@ -7,18 +7,17 @@
 //!
 //! OpenZFS: `zfsdev_ioctl_common`.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base::{Errno, Guid};
-use control::{Caller, Control, Failed, Ioc, NewVdevs, stats};
+use control::{Caller, Control, EventSource, Events, Failed, Ioc, NewVdevs, stats};
 use nvlist::{NvList, Value as Nv};
 use ondisk::label::key;
-use pool::events::EID;
+use pool::events::News;
 use pool::prop::check_pool_value;
 use pool::{OpenOptions, Spa, Value};
 use vdev::VdevConfig;
@@ -55,17 +54,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Machine {
     site: Site,
     caller: Caller,
-    events: Mutex<Cursor>,
-}
-
-/// The place of the caller among the events.
-#[derive(Default)]
-struct Cursor {
-    /// The number of the event that was fetched last.
-    fetched: u64,
-    ready: VecDeque<NvList>,
-    /// Events that were lost before the next one.
-    dropped: u64,
+    events: Events,
 }
 
 impl fmt::Debug for Machine {
@@ -78,7 +67,7 @@ impl Machine {
     /// Takes requests from `caller` to the pools of `site`.
     #[must_use]
     pub fn new(site: Site, caller: Caller) -> Machine {
-        Machine { site, caller, events: Mutex::default() }
+        Machine { site, caller, events: Events::default() }
     }
 
     /// Answers what is asked, or does it: after that it is on disk, and the pool is closed.
@@ -94,9 +83,7 @@ impl Machine {
             Ioc::PoolImport => self.import(name, input),
             Ioc::PoolCreate => self.create(name, input),
             Ioc::PoolExport | Ioc::PoolDestroy => self.leave(ioc, pool, input),
-            Ioc::EventsNext => self.events_next(input),
-            Ioc::EventsClear => self.events_clear(),
-            Ioc::EventsSeek => self.events_seek(input.get_u64("eid").unwrap_or(0)),
+            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => self.events.call(&OfMachine, ioc, input),
             ioc if ioc.looks() => {
                 let pool = self.site.open(&self.record(pool)?).map_err(opening)?;
                 self.site.query(&pool).of(&self.caller).call(ioc, name, input)
@@ -332,55 +319,20 @@ fn found(config: &NvList) -> Result<Candidate, Failed> {
     all.into_iter().find(|found| found.guid == guid).ok_or_else(|| opening(Error::Gone { name: name() }))
 }
 
-/// Events of all processes.
-impl Machine {
-    fn cursor(&self) -> MutexGuard<'_, Cursor> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+/// The events of all processes.
+struct OfMachine;
+
+impl EventSource for OfMachine {
+    fn since(&self, seen: u64) -> Result<News, Failed> {
+        events::since(seen).map_err(opening)
     }
 
-    fn events_next(&self, input: &NvList) -> Result<NvList, Failed> {
-        let wait = control::events_wait(input);
-        let begun = Instant::now();
-        loop {
-            let mut cursor = self.cursor();
-            if cursor.ready.is_empty() {
-                let news = events::since(cursor.fetched).map_err(opening)?;
-                cursor.fetched = news.last;
-                cursor.dropped += news.dropped;
-                cursor.ready.extend(news.events);
-            }
-            if let Some(event) = cursor.ready.pop_front() {
-                let mut out = NvList::new();
-                out.insert("event", event);
-                out.insert("dropped", std::mem::take(&mut cursor.dropped));
-                return Ok(out);
-            }
-            drop(cursor);
-            if begun.elapsed() >= wait {
-                return Err(control::Error::NoEvent.into());
-            }
-            std::thread::sleep(LOOK);
-        }
+    fn wait(&self, _seen: u64, limit: Duration) {
+        std::thread::sleep(LOOK.min(limit));
     }
 
-    fn events_clear(&self) -> Result<NvList, Failed> {
-        let mut out = NvList::new();
-        out.insert("cleared", events::clear().map_err(opening)? as u64);
-        Ok(out)
-    }
-
-    /// Moves before the event `number`, the oldest for 0, or behind all for the largest number.
-    fn events_seek(&self, number: u64) -> Result<NvList, Failed> {
-        let news = events::since(0).map_err(opening)?;
-        let of = |event: &NvList| event.get_u64(EID).unwrap_or(0);
-        let at = match number {
-            0 => 0,
-            u64::MAX => news.events.len(),
-            number => news.events.iter().position(|event| of(event) == number).ok_or(control::Error::NoEvent)?,
-        };
-        let mut cursor = self.cursor();
-        *cursor = Cursor { fetched: news.last, ready: news.events.into_iter().skip(at).collect(), dropped: 0 };
-        Ok(NvList::new())
+    fn clear(&self) -> Result<u64, Failed> {
+        Ok(events::clear().map_err(opening)? as u64)
     }
 }
 
