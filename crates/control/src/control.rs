@@ -12,7 +12,7 @@ use pool::Spa;
 use crate::decode::require_str;
 use crate::devices::{Devices, Plain};
 use crate::events::OfProcess;
-use crate::{Caller, Error, Events, Failed, Ioc, ReadOnlyControl, names};
+use crate::{Caller, Error, Events, Failed, Ioc, ReadOnlyControl, names, traced};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
@@ -72,6 +72,10 @@ impl Control {
     /// [`Failed`], with OpenZFS's errno, and that of each thing of several. Nothing was changed then, but by [`Ioc::SetProp`] with quotas of
     /// users, which are files' matter and come last.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        traced(ioc, self.spa.name(), Some(self.caller.uid), || self.do_call(ioc, name, input))
+    }
+
+    fn do_call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.check_name(name, self.spa.name())?;
         ioc.check(input)?;
         let began = self.spa.env().now();

@@ -38,6 +38,7 @@ mod read_only;
 mod snapshots;
 pub mod stats;
 mod streams;
+mod traced;
 mod upkeep;
 mod vdevs;
 
@@ -52,3 +53,4 @@ pub use names::NameKind;
 pub use new_vdevs::NewVdevs;
 pub use props::feature_of;
 pub use read_only::ReadOnlyControl;
+pub use traced::traced;

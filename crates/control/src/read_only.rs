@@ -10,7 +10,7 @@ use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
 use crate::decode::require_str;
-use crate::{Caller, Error, Failed, Files, Ioc, names, stats};
+use crate::{Caller, Error, Failed, Files, Ioc, names, stats, traced};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -23,19 +23,21 @@ const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
 pub struct ReadOnlyControl {
     pub(crate) view: Arc<Pool>,
     files: Files,
+    /// The caller, if he is known.
+    uid: Option<u32>,
 }
 
 impl ReadOnlyControl {
     /// Takes requests about `view`.
     #[must_use]
     pub fn new(view: Arc<Pool>) -> ReadOnlyControl {
-        ReadOnlyControl { view, files: Files::default() }
+        ReadOnlyControl { view, files: Files::default(), uid: None }
     }
 
     /// The same for a caller, to whose files streams can be sent.
     #[must_use]
     pub fn of(self, caller: &Caller) -> ReadOnlyControl {
-        ReadOnlyControl { files: caller.files.clone(), ..self }
+        ReadOnlyControl { files: caller.files.clone(), uid: Some(caller.uid), ..self }
     }
 
     /// Answers what is asked.
@@ -43,9 +45,11 @@ impl ReadOnlyControl {
     /// # Errors
     /// [`Failed`], with OpenZFS's errno; EROFS for what changes something.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        ioc.check_name(name, self.view.name())?;
-        ioc.check(input)?;
-        self.answer(ioc, name, input)
+        traced(ioc, self.view.name(), self.uid, || {
+            ioc.check_name(name, self.view.name())?;
+            ioc.check(input)?;
+            self.answer(ioc, name, input)
+        })
     }
 
     pub(crate) fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Errno, Guid};
-use control::{Caller, Control, EventSource, Events, Failed, Ioc, NewVdevs, stats};
+use control::{Caller, Control, EventSource, Events, Failed, Ioc, NewVdevs, stats, traced};
 use nvlist::{NvList, Value as Nv};
 use ondisk::label::key;
 use pool::events::News;
@@ -77,13 +77,16 @@ impl Machine {
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let pool = ioc.pool_of(name)?;
         ioc.check(input)?;
+        let traced = |work: &dyn Fn() -> Result<NvList, Failed>| traced(ioc, pool, Some(self.caller.uid), work);
         match ioc {
-            Ioc::PoolConfigs => self.configs(),
-            Ioc::PoolTryImport => self.try_import(input),
-            Ioc::PoolImport => self.import(name, input),
-            Ioc::PoolCreate => self.create(name, input),
+            Ioc::PoolConfigs => traced(&|| self.configs()),
+            Ioc::PoolTryImport => traced(&|| self.try_import(input)),
+            Ioc::PoolImport => traced(&|| self.import(name, input)),
+            Ioc::PoolCreate => traced(&|| self.create(name, input)),
             Ioc::PoolExport | Ioc::PoolDestroy => self.leave(ioc, pool, input),
-            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => self.events.call(&OfMachine, ioc, input),
+            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
+                traced(&|| self.events.call(&OfMachine, ioc, input))
+            }
             ioc if ioc.looks() => {
                 let pool = self.site.open(&self.record(pool)?).map_err(opening)?;
                 self.site.query(&pool).of(&self.caller).call(ioc, name, input)

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Guid;
 use control::stats::figures::{self, Counted};
 use control::stats::{SUSPENDED, VdevStat, VdevStats};
-use control::{Caller, Failed, Ioc, ReadOnlyControl};
+use control::{Caller, Failed, Ioc, ReadOnlyControl, traced};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::{Pool, Source};
@@ -89,11 +89,15 @@ impl Query {
         ioc.check(input)?;
         // the error log is read once, with what is not in there yet
         match ioc {
-            Ioc::ErrorLog => return control.error_log_with(&self.met()),
-            Ioc::PoolStats => {
-                let mut config = control.stats_with(input, &self.met())?;
-                self.complete(&mut config);
-                return Ok(config);
+            Ioc::ErrorLog | Ioc::PoolStats => {
+                return traced(ioc, self.name(), Some(self.caller.uid), || match ioc {
+                    Ioc::ErrorLog => control.error_log_with(&self.met()),
+                    _ => {
+                        let mut config = control.stats_with(input, &self.met())?;
+                        self.complete(&mut config);
+                        Ok(config)
+                    }
+                });
             }
             _ => {}
         }
