@@ -152,6 +152,7 @@ impl Control {
             | Ioc::GetHolds
             | Ioc::GetBookmarks
             | Ioc::GetBookmarkProps
+            | Ioc::UserspaceMany
             | Ioc::SendSpace => ReadOnlyControl::new(self.spa.view()?).of(&self.caller).answer(ioc, name, input),
         }
     }

@@ -104,6 +104,9 @@ pub enum Ioc {
     /// How many bytes a stream would have, as `space`: of all, or since `from`, with what `largeblockok`, `embedok`, `compressok` and `rawok`
     /// allow, less `bytes`.
     SendSpace,
+    /// What users, groups or projects have of a file system or snapshot, by `type`: the place of a kind in [`pool::SpaceKind::ALL`]. Answers with `domains`, `rids` and
+    /// `space` of each, and `default_quota` for those that have no limit of their own.
+    UserspaceMany,
     /// A new dataset: `type` (2 a file system, 3 a volume), `props`, `hidden_args` with `wkeydata`.
     Create,
     /// A new dataset from snapshot `origin`, with `props`.
@@ -279,6 +282,7 @@ impl Ioc {
             Ioc::GetBookmarks => "get_bookmarks",
             Ioc::GetBookmarkProps => "get_bookmark_props",
             Ioc::SendSpace => "send_space",
+            Ioc::UserspaceMany => "userspace_many",
             Ioc::Create => "create",
             Ioc::Clone => "clone",
             Ioc::Destroy => "destroy",
@@ -326,6 +330,7 @@ impl Ioc {
                 | Ioc::GetBookmarks
                 | Ioc::GetBookmarkProps
                 | Ioc::SendSpace
+                | Ioc::UserspaceMany
         )
     }
 
@@ -414,6 +419,7 @@ impl Ioc {
             Ioc::PoolPrefetch => const { &[must("prefetch_type", Int32)] },
             Ioc::GetBookmarks => return Keys::Perhaps(Boolean),
             Ioc::SendSpace => SEND_SPACE,
+            Ioc::UserspaceMany => const { &[must("type", Uint64)] },
             Ioc::PoolSetProps => const { &[must("props", NvList)] },
             Ioc::PoolUpgrade => const { &[must("version", Uint64), may("props", NvList)] },
             Ioc::Clear => const { &[may("guid", Uint64)] },

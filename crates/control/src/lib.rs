@@ -40,6 +40,7 @@ pub mod stats;
 mod streams;
 mod traced;
 mod upkeep;
+mod userspace;
 mod vdevs;
 
 pub use caller::{Caller, Files, Source};

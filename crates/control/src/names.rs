@@ -73,6 +73,7 @@ impl Ioc {
             | Ioc::GetHolds
             | Ioc::GetBookmarks
             | Ioc::SendSpace
+            | Ioc::UserspaceMany
             | Ioc::Create
             | Ioc::Clone
             | Ioc::Destroy

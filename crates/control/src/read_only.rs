@@ -71,6 +71,7 @@ impl ReadOnlyControl {
             Ioc::ObjsetStats => self.objset_stats(name, input),
             Ioc::DatasetListNext => self.dataset_list(name, input),
             Ioc::SnapshotListNext => self.snapshot_list(name, input),
+            Ioc::UserspaceMany => self.userspace_many(name, input),
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             _ => Err(Error::ReadOnly.into()),
         }

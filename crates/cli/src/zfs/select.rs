@@ -249,6 +249,14 @@ fn bad_type(name: &str) -> Failure {
     failed(format!("cannot open '{name}': operation not applicable to datasets of this type"))
 }
 
+/// Finds one dataset, snapshot or bookmark.
+pub(super) fn find(name: &str, accepted: Types) -> Result<Listed, Failure> {
+    let pool = find_pool(name, accepted)?;
+    let source = Arc::new(here().query(&pool));
+    let entry = Listed::ask(&source, name, &Wanted::default()).map_err(|e| failed(told(&e, name)))?;
+    if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }
+}
+
 /// Opens one dataset, snapshot or bookmark.
 pub(super) fn open(name: &str, accepted: Types) -> Result<Entry, Failure> {
     let pool = find_pool(name, accepted)?;

@@ -1,11 +1,12 @@
 //! `zfs upgrade`: versions of file systems.
 
 use nvlist::NvList;
-use pool::Dataset;
 
-use super::select::{Selection, said};
+use super::listed::{Listed, Wanted};
+use super::select::{Selection, told};
 use super::session::Session;
 use super::set;
+use crate::columns::{Of, column};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::here::here;
@@ -58,15 +59,22 @@ see the ZFS Administration Guide.
 
 ";
 
-fn version_of(dataset: &Dataset) -> Result<u64, Failure> {
-    let props = dataset.zpl_props().map_err(|e| failed(said(&e, dataset.name())))?;
-    Ok(props.map_or(0, |props| props.version))
+/// The version of a file system; 0 if it tells none.
+fn version_of(entry: &Listed) -> Result<u64, Failure> {
+    let version = entry.value("version").map_err(|e| failed(told(&e, entry.name())))?;
+    Ok(version.and_then(|version| version.number()).unwrap_or(0))
+}
+
+/// Lists file systems with their versions.
+fn run_over(selection: &Selection, names: &[String]) -> Result<(Vec<Listed>, bool), Failure> {
+    let version = column("version", Of::Dataset);
+    selection.run(names, &Wanted::of(Some(version.as_slice())))
 }
 
 /// Lists the file systems whose version is not the newest.
 fn list() -> Outcome {
     println!("This system is currently running ZFS filesystem version {NEWEST}.\n");
-    let (entries, whole) = Selection::new(Types::FILESYSTEMS).datasets(&[])?;
+    let (entries, whole) = run_over(&Selection::new(Types::FILESYSTEMS), &[])?;
     let mut old = Vec::new();
     let mut newer = Vec::new();
     for dataset in entries.iter() {
@@ -106,7 +114,7 @@ fn upgrade(session: &Session, selection: &Selection, names: &[String], version: 
     for name in names {
         session.reach(name)?;
     }
-    let (entries, whole) = selection.datasets(names)?;
+    let (entries, whole) = run_over(selection, names)?;
     let (mut upgraded, mut same, mut bad) = (0, 0, 0);
     for dataset in entries.iter() {
         let now = version_of(dataset)?;

@@ -4,10 +4,12 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use control::Ioc;
+use nvlist::{NvList, Value};
 use pool::prop::{nicebytes, nicenum};
-use pool::{Dataset, Kind, SpaceKind, UserId};
 
-use super::select::{open_dataset, said};
+use super::listed::{Listed, Wanted};
+use super::select::{find, told};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
@@ -110,9 +112,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         [name] => name,
         _ => return Err(usage("too many arguments")),
     };
-    let dataset = open_dataset(name, Types { filesystems: true, snapshots: true, ..Types::NONE })?;
-    if dataset.head_kind().map_err(|e| failed(said(&e, name)))? != Kind::Filesystem {
-        return Err(failed("operation is only applicable to filesystems and their snapshots"));
+    let dataset = find(name, Types { filesystems: true, snapshots: true, ..Types::NONE })?;
+    if let Some((head, _)) = name.split_once('@') {
+        let head = Listed::ask(dataset.source(), head, &Wanted::default()).map_err(|e| failed(told(&e, name)))?;
+        if !head.fits(Types::FILESYSTEMS) {
+            return Err(failed("operation is only applicable to filesystems and their snapshots"));
+        }
     }
     let mut rows = collect(&dataset, &options)?;
     rows.sort_by(|a, b| order(a, b, &options.sort));
@@ -179,36 +184,36 @@ fn types(words: &str) -> Result<Vec<Owner>, Failure> {
     Ok(owners)
 }
 
-/// The sources that are read: the kind of accounting, the figure, and the property with the default of a quota.
-const SOURCES: [(SpaceKind, Field, &str); 12] = [
-    (SpaceKind::UserUsed, Field::Used, "user"),
-    (SpaceKind::UserQuota, Field::Quota, "user"),
-    (SpaceKind::GroupUsed, Field::Used, "group"),
-    (SpaceKind::GroupQuota, Field::Quota, "group"),
-    (SpaceKind::UserObjUsed, Field::ObjUsed, "user"),
-    (SpaceKind::UserObjQuota, Field::ObjQuota, "user"),
-    (SpaceKind::GroupObjUsed, Field::ObjUsed, "group"),
-    (SpaceKind::GroupObjQuota, Field::ObjQuota, "group"),
-    (SpaceKind::ProjectUsed, Field::Used, "project"),
-    (SpaceKind::ProjectQuota, Field::Quota, "project"),
-    (SpaceKind::ProjectObjUsed, Field::ObjUsed, "project"),
-    (SpaceKind::ProjectObjQuota, Field::ObjQuota, "project"),
+/// The sources that are read, in the order of OpenZFS's `zfs_userquota_prop_t`: the figure, and whose it is.
+const SOURCES: [(Field, &str); 12] = [
+    (Field::Used, "user"),
+    (Field::Quota, "user"),
+    (Field::Used, "group"),
+    (Field::Quota, "group"),
+    (Field::ObjUsed, "user"),
+    (Field::ObjQuota, "user"),
+    (Field::ObjUsed, "group"),
+    (Field::ObjQuota, "group"),
+    (Field::Used, "project"),
+    (Field::Quota, "project"),
+    (Field::ObjUsed, "project"),
+    (Field::ObjQuota, "project"),
 ];
 
-fn collect(dataset: &Dataset, options: &Options) -> Result<Vec<Row>, Failure> {
+fn collect(dataset: &Listed, options: &Options) -> Result<Vec<Row>, Failure> {
     let mut rows: HashMap<(Owner, Name), Row> = HashMap::new();
-    let trouble = |e: pool::Error| failed(said(&e, dataset.name()));
-    for (kind, field, whose) in SOURCES {
+    for (number, (field, whose)) in (0u64..).zip(SOURCES) {
         let wanted = options.owners.iter().any(|owner| whose_of(*owner) == whose);
         if !wanted {
             continue;
         }
-        let default_quota = |what: &str| -> Result<u64, Failure> {
-            let value = dataset.prop(&format!("default{whose}{what}")).map_err(trouble)?;
-            Ok(value.and_then(|p| p.value.number()).unwrap_or(0))
-        };
-        for (id, amount) in dataset.userspace(kind).map_err(trouble)? {
-            let (owner, name) = identify(&id, whose, options.numeric);
+        let mut input = NvList::new();
+        input.insert("type", number);
+        let answer = dataset.source().call(Ioc::UserspaceMany, dataset.name(), &input);
+        let answer = answer.map_err(|e| failed(told(&e, dataset.name())))?;
+        let default_quota = answer.get_u64("default_quota").unwrap_or(0);
+        for (domain, rid, amount) in accounts(&answer) {
+            let (owner, name) = identify(domain, rid, whose, options.numeric);
             if !options.owners.contains(&owner) {
                 continue;
             }
@@ -223,7 +228,7 @@ fn collect(dataset: &Dataset, options: &Options) -> Result<Vec<Row>, Failure> {
             match field {
                 Field::Used => {
                     row.used = Some(amount);
-                    row.quota = Some(row.quota.map_or_else(|| default_quota("quota"), Ok)?);
+                    row.quota.get_or_insert(default_quota);
                 }
                 Field::Quota => {
                     row.quota = Some(amount);
@@ -231,7 +236,7 @@ fn collect(dataset: &Dataset, options: &Options) -> Result<Vec<Row>, Failure> {
                 }
                 Field::ObjUsed => {
                     row.obj_used = Some(amount);
-                    row.obj_quota = Some(row.obj_quota.map_or_else(|| default_quota("objquota"), Ok)?);
+                    row.obj_quota.get_or_insert(default_quota);
                 }
                 Field::ObjQuota => {
                     row.obj_quota = Some(amount);
@@ -244,6 +249,17 @@ fn collect(dataset: &Dataset, options: &Options) -> Result<Vec<Row>, Failure> {
     Ok(rows.into_values().collect())
 }
 
+/// The domain, the number and the figure of each in an answer.
+fn accounts(answer: &NvList) -> impl Iterator<Item = (&str, u64, u64)> {
+    let domains = match answer.get("domains") {
+        Some(Value::StringArray(domains)) => domains.as_slice(),
+        _ => &[],
+    };
+    let numbers = |key: &str| answer.get_u64_array(key).unwrap_or(&[]).iter().copied();
+    let domains = domains.iter().map(|domain| domain.to_str().unwrap_or(""));
+    domains.zip(numbers("rids")).zip(numbers("space")).map(|((domain, rid), amount)| (domain, rid, amount))
+}
+
 const fn whose_of(owner: Owner) -> &'static str {
     match owner {
         Owner::PosixUser | Owner::SmbUser => "user",
@@ -252,19 +268,19 @@ const fn whose_of(owner: Owner) -> &'static str {
     }
 }
 
-fn identify(id: &UserId, whose: &str, numeric: bool) -> (Owner, Name) {
+fn identify(domain: &str, rid: u64, whose: &str, numeric: bool) -> (Owner, Name) {
     let user = whose == "user";
-    if let Some(domain) = id.domain.as_deref().filter(|domain| !domain.is_empty()) {
+    if !domain.is_empty() {
         let owner = if user { Owner::SmbUser } else { Owner::SmbGroup };
-        return (owner, Name::Text(format!("{domain}-{}", id.rid)));
+        return (owner, Name::Text(format!("{domain}-{rid}")));
     }
     let (owner, who) = match whose {
         "user" => (Owner::PosixUser, Who::User),
         "group" => (Owner::PosixGroup, Who::Group),
-        _ => return (Owner::Project, Name::Id(id.rid)),
+        _ => return (Owner::Project, Name::Id(rid)),
     };
-    let name = if numeric { None } else { users::name_of(who, id.rid) };
-    (owner, name.map_or(Name::Id(id.rid), |name| Name::Text(name.to_owned())))
+    let name = if numeric { None } else { users::name_of(who, rid) };
+    (owner, name.map_or(Name::Id(rid), |name| Name::Text(name.to_owned())))
 }
 
 fn order(a: &Row, b: &Row, sort: &[(Field, bool)]) -> Ordering {
