@@ -65,9 +65,11 @@ pub enum Ioc {
     /// Returns the configuration of each imported pool, by its name, as it was when it was last written. The room `site` answers it, which knows them.
     PoolConfigs,
     /// Returns the configuration, with the figures of [`Ioc::PoolStats`], that the pool with the labels' configuration `config` would have if it was imported; what
-    /// keeps it from that is in `load_info`. As [`Ioc::PoolConfigs`].
+    /// keeps it from that is in `load_info`. It is looked for as by [`Ioc::PoolImport`]. As [`Ioc::PoolConfigs`].
     PoolTryImport,
-    /// Imports the pool whose `guid` and labels' configuration `config` are given, under the name of the call. As [`Ioc::PoolConfigs`].
+    /// Imports the pool whose `guid` and labels' configuration `config` are given, under the name of the call, and sets `props`; if one cannot be set, it is not imported. It is looked
+    /// for on `devices`, if they are named, else where the configuration says. The answer, and that of a failure, is the configuration with `load_info`. As
+    /// [`Ioc::PoolConfigs`].
     PoolImport,
     /// Returns the pool's configuration with the figures of all vdevs ([`stats`](crate::stats)), with `errata` and the number of known errors; `brief`
     /// without these, for which the pool is looked through, and with `errata` nevertheless if that key is there. With `dedup` it has the figures of the dedup tables,
@@ -195,6 +197,15 @@ const SEND_SPACE: &[Key] = &[
     may("resume_object", DataType::Uint64),
     may("resume_offset", DataType::Uint64),
     may("bytes", DataType::Uint64),
+];
+
+/// Those of [`Ioc::PoolImport`].
+const POOL_IMPORT: &[Key] = &[
+    must("guid", DataType::Uint64),
+    must("config", DataType::NvList),
+    may("props", DataType::NvList),
+    may("flags", DataType::Uint64),
+    may("devices", DataType::StringArray),
 ];
 
 /// The keys of [`Ioc::SnapshotListNext`].
@@ -396,10 +407,8 @@ impl Ioc {
             Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
             Ioc::PoolConfigs | Ioc::ErrorLog | Ioc::GetHolds | Ioc::GetBookmarkProps => &[],
-            Ioc::PoolTryImport => const { &[must("config", NvList)] },
-            Ioc::PoolImport => {
-                const { &[must("guid", Uint64), must("config", NvList), may("props", NvList), may("flags", Uint64)] }
-            }
+            Ioc::PoolTryImport => const { &[must("config", NvList), may("devices", StringArray)] },
+            Ioc::PoolImport => POOL_IMPORT,
             Ioc::PoolStats => const { &[may("brief", Boolean), may("errata", Boolean), may("dedup", Boolean)] },
             Ioc::DsobjToDsname | Ioc::ObjToPath => const { &[must("obj", Uint64)] },
             Ioc::ObjsetStats => const { &[may("props", StringArray)] },

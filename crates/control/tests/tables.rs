@@ -164,12 +164,19 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
         (Ioc::VdevDetach, "vdev_detach", "t", &[("guid", Uint64, false)]),
         (Ioc::PoolGetHistory, "pool_get_history", "t", &[]),
         (Ioc::PoolConfigs, "pool_configs", "t", &[]),
-        (Ioc::PoolTryImport, "pool_tryimport", "t", &[("config", NvList, false)]),
+        // `devices` is ours: libzfs puts the paths at which it found them into the tree
+        (Ioc::PoolTryImport, "pool_tryimport", "t", &[("config", NvList, false), ("devices", StringArray, true)]),
         (
             Ioc::PoolImport,
             "pool_import",
             "t",
-            &[("guid", Uint64, false), ("config", NvList, false), ("props", NvList, true), ("flags", Uint64, true)],
+            &[
+                ("guid", Uint64, false),
+                ("config", NvList, false),
+                ("props", NvList, true),
+                ("flags", Uint64, true),
+                ("devices", StringArray, true),
+            ],
         ),
         (
             Ioc::PoolStats,

@@ -4,15 +4,17 @@
 //! One that is imported read-only is only remembered then. Otherwise its devices are locked, it is opened for writing,
 //! and marked as in use by this machine. The name is reserved from [`Import::begin`] until the record is written.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Env, Guid};
-use nvlist::NvList;
-use pool::{ImportOptions, LoadPolicy, OpenOptions, Pool, Spa};
+use nvlist::{NvList, Value};
+use pool::{ImportOptions, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
 
 use crate::records::{self, Imported, Names};
+use crate::rewind::Policy;
 use crate::{Error, Front, Site, devices, hostid, iostats, left, writing};
 
 /// How a pool is imported.
@@ -26,18 +28,73 @@ pub struct How {
     pub readonly: bool,
     /// Whether it is imported though another host used it last.
     pub force: bool,
-    /// Whether an older state is taken if the newest cannot be used.
-    pub rewind: bool,
-    /// Whether that may be any state.
-    pub extreme: bool,
-    /// The txg to go back to.
-    pub txg: Option<u64>,
+    /// The state that is loaded.
+    pub policy: Policy,
     /// Whether to go back to the checkpoint.
     pub checkpoint: bool,
     /// Whether log devices may be missing.
     pub missing_log: bool,
     /// The folder that mount points are below.
     pub altroot: Option<String>,
+}
+
+/// Flags of an import (OpenZFS: `ZFS_IMPORT_*`).
+const ANY_HOST: u64 = 0x2;
+const MISSING_LOG: u64 = 0x4;
+const TEMP_NAME: u64 = 0x10;
+const CHECKPOINT: u64 = 0x80;
+
+impl How {
+    /// The list of the request that imports a pool so ([`control::Ioc::PoolImport`]), with properties that are to be set in it. The name is that of the call.
+    #[must_use]
+    pub fn request(&self, candidate: &Candidate, mut props: NvList) -> NvList {
+        let mut config = candidate.config.clone();
+        self.policy.put(&mut config);
+        if self.readonly {
+            props.insert("readonly", 1u64);
+        }
+        if let Some(altroot) = &self.altroot {
+            props.insert("altroot", altroot.as_str());
+        }
+        let set = [
+            (self.force, ANY_HOST),
+            (self.missing_log, MISSING_LOG),
+            (self.temporary_name, TEMP_NAME),
+            (self.checkpoint, CHECKPOINT),
+        ];
+        let flags: u64 = set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+        let devices = devices_of(candidate).iter().map(|path| path.as_os_str().as_bytes().into()).collect();
+        let mut input = NvList::new();
+        input.insert("guid", candidate.guid.0);
+        input.insert("config", config);
+        input.insert("props", props);
+        input.insert("flags", flags);
+        input.insert("devices", Value::StringArray(devices));
+        input
+    }
+
+    /// Reads it back, from a request of this name.
+    ///
+    /// # Errors
+    /// When it has flags that are not known.
+    pub(crate) fn of(name: &str, candidate: &Candidate, input: &NvList) -> Result<How, control::Error> {
+        let none = NvList::new();
+        let list = |key: &str| input.get_nvlist(key).unwrap_or(&none);
+        let flags = input.get_u64("flags").unwrap_or(0);
+        if flags & !(ANY_HOST | MISSING_LOG | TEMP_NAME | CHECKPOINT) != 0 {
+            return Err(control::Error::NotSupported(format!("flags {flags:#x}")));
+        }
+        Ok(How {
+            name: Some(name.to_owned()).filter(|name| *name != candidate.name),
+            temporary_name: flags & TEMP_NAME != 0,
+            readonly: list("props").get_u64("readonly").unwrap_or(0) != 0,
+            force: flags & ANY_HOST != 0,
+            policy: Policy::of(list("config")),
+            checkpoint: flags & CHECKPOINT != 0,
+            missing_log: flags & MISSING_LOG != 0,
+            altroot: list("props").get_str("altroot").map(str::to_owned),
+        })
+    }
 }
 
 /// An import under way: its name is reserved.
@@ -70,7 +127,7 @@ impl<'a> Import<'a> {
             name_on_disk: candidate.name.clone(),
             devices: devices_of(candidate),
             readonly: true,
-            txg: how.txg,
+            txg: how.policy.txg,
             checkpoint: how.checkpoint,
             missing_log: how.missing_log,
             altroot: how.altroot.clone(),
@@ -85,13 +142,24 @@ impl<'a> Import<'a> {
         &self.record.name
     }
 
+    /// The pool, as it was found.
+    #[must_use]
+    pub fn candidate(&self) -> &'a Candidate {
+        self.candidate
+    }
+
+    /// How it is imported.
+    #[must_use]
+    pub fn how(&self) -> &How {
+        &self.how
+    }
+
     /// Opens the pool for reading, as the import would find it. What it passed over is in [`pool::LoadInfo::skipped`].
     ///
     /// # Errors
     /// When it does not open.
     pub fn look(&self) -> Result<Arc<Pool>, pool::Error> {
-        let rewind = self.how.rewind || self.how.txg.is_some();
-        let verify = Some(LoadPolicy { rewind, extreme: self.how.extreme, ..LoadPolicy::default() });
+        let verify = Some(self.how.policy.verify());
         Pool::open(self.candidate, &OpenOptions { verify, ..devices::options(&self.record) })
     }
 
@@ -121,10 +189,11 @@ impl<'a> Import<'a> {
     /// When it does not open.
     pub fn write(&self, locked: &Candidate) -> Result<Arc<Spa>, pool::Error> {
         let import = ImportOptions {
-            open: OpenOptions { name: self.renamed(), ..devices::options(&self.record) },
+            open: OpenOptions { name: self.other_name(), ..devices::options(&self.record) },
+            temporary_name: self.how.temporary_name,
             force: self.how.force,
-            rewind: self.how.rewind,
-            extreme: self.how.extreme,
+            rewind: self.how.policy.rewind,
+            extreme: self.how.policy.extreme,
             ..ImportOptions::default()
         };
         let spa = Spa::import(locked, &import, writing::hooks(self.site.front()))?;
@@ -139,7 +208,7 @@ impl<'a> Import<'a> {
     /// When the pool is suspended.
     pub fn remember(self, spa: &Arc<Spa>) -> Result<(Imported, Result<(), Error>), pool::Error> {
         let view = spa.view()?;
-        let renamed = self.renamed();
+        let renamed = self.other_name().filter(|_| !self.how.temporary_name);
         // the state that was rewound to is the newest now
         let record = Imported {
             readonly: false,
@@ -154,10 +223,9 @@ impl<'a> Import<'a> {
         Ok((record, remembered))
     }
 
-    /// The name that is written to the devices, if it is another.
-    fn renamed(&self) -> Option<String> {
-        let is_new = self.record.name != self.candidate.name && !self.how.temporary_name;
-        is_new.then(|| self.record.name.clone())
+    /// The name that the pool gets, if it is another.
+    fn other_name(&self) -> Option<String> {
+        (self.record.name != self.candidate.name).then(|| self.record.name.clone())
     }
 }
 

@@ -45,6 +45,7 @@ mod patience;
 mod query;
 pub mod readers;
 pub mod records;
+pub mod rewind;
 mod site;
 mod state;
 pub mod suspended;

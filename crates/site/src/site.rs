@@ -267,13 +267,18 @@ impl Site {
     /// # Errors
     /// When the pool is suspended.
     pub fn show_changes(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
-        self.writing().push(spa.clone());
+        self.keep(spa);
         let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
         self.load_keys(&view, record);
         Ok(())
     }
 
-    /// The pool, if this process changes it ([`Site::show_changes`]).
+    /// As [`Site::show_changes`], without keys.
+    pub(crate) fn keep(&self, spa: &Arc<Spa>) {
+        self.writing().push(spa.clone());
+    }
+
+    /// The pool, if this process changes it ([`Site::show_changes`], [`Machine::keeping_open`](crate::Machine::keeping_open)).
     #[must_use]
     pub fn changing(&self, record: &Imported) -> Option<Arc<Spa>> {
         self.writing().iter().find(|spa| spa.guid().0 == record.guid).cloned()

@@ -25,6 +25,8 @@ pub const ERROR: &str = "error";
 pub const AUX: &str = "aux";
 /// A list of the features that the pool needs and that are not supported: their guids, each with what is known of it, which is nothing.
 pub const UNSUP_FEAT: &str = "unsup_feat";
+/// The tree of the log devices that are absent, where nothing else is.
+pub const MISSING_VDEVS: &str = "missing_vdevs";
 /// Set where the devices hold only an older state than the last one.
 pub const OLDER_STATE: &str = "older_state";
 

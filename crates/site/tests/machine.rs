@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use base::Errno;
 use control::{Caller, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
+use site::import::How;
+use site::rewind::Policy;
 use site::{Machine, Silent, Site};
 use vdev::create::VdevSpec;
 
@@ -99,6 +101,54 @@ fn pools_are_made_exported_and_imported() {
         call(Ioc::Destroy, "t/fs", &[]).unwrap();
         call(Ioc::PoolDestroy, "t", &[]).unwrap();
         assert!(configs().is_empty());
+    });
+}
+
+#[test]
+fn an_import_tells_what_is_missing_and_stays_open_for_who_wants_it() {
+    in_own_state("an_import_tells_what_is_missing_and_stays_open_for_who_wants_it", |dir| {
+        let paths = ["a", "b"].map(|name| dir.join(name).display().to_string());
+        for path in &paths {
+            std::fs::File::create(path).unwrap().set_len(96 << 20).unwrap();
+        }
+        let spec = VdevSpec::parse(&[paths[0].clone(), "log".to_owned(), paths[1].clone()]).unwrap();
+        let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
+        let machine = machine();
+        machine.call(Ioc::PoolCreate, "t", &list(&[("config", config.into())])).unwrap();
+        machine.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        // the labels tell another place
+        std::fs::create_dir(dir.join("moved")).unwrap();
+        std::fs::rename(dir.join("a"), dir.join("moved/a")).unwrap();
+        let found = vdev::import::scan(&[dir.join("moved")]).unwrap().remove(0);
+        let how = How { missing_log: true, ..How::default() };
+        let request = |how: &How| how.request(&found, NvList::new());
+        let failed = machine.call(Ioc::PoolImport, "t", &request(&How::default())).unwrap_err();
+        let info = failed.out.get_nvlist("load_info").unwrap();
+        let logs = info.get_nvlist("missing_vdevs").unwrap().get_nvlist_array("children").unwrap();
+        assert_eq!((failed.errno, info.get_i32("errno"), logs.len()), (Errno::ENXIO, Some(Errno::ENXIO.raw()), 1));
+        assert!(logs[0].get_str("path").unwrap().ends_with("/b"), "{logs:?}");
+
+        let site = Site::new(Arc::new(Silent));
+        let policy = Policy { rewind: true, dry_run: true, ..Policy::default() };
+        machine.call(Ioc::PoolImport, "t", &request(&How { policy, ..how.clone() })).unwrap();
+        assert_eq!(site.find("t").unwrap(), None, "it was only tried");
+        // one that the pool cannot have
+        let bad = how.request(&found, list(&[("bootfs", "t/none".into())]));
+        let keeping = Machine::new(site.clone(), Caller::default()).keeping_open();
+        assert_eq!(keeping.call(Ioc::PoolImport, "t", &bad).unwrap_err().errno, Errno::ENOENT);
+        assert_eq!(site.find("t").unwrap(), None);
+
+        let how = How { temporary_name: true, ..how };
+        keeping.call(Ioc::PoolImport, "other", &request(&how)).unwrap();
+        let record = site.find("other").unwrap().unwrap();
+        let spa = site.changing(&record).unwrap();
+        keeping.call(Ioc::Create, "other/fs", &list(&[("type", 2i32.into())])).unwrap();
+        assert!(spa.view().unwrap().dataset("other/fs").is_ok(), "under the name that it has here");
+        site.hide_changes(&spa);
+        spa.close().unwrap();
+        drop(spa);
+        machine.call(Ioc::PoolExport, "other", &NvList::new()).unwrap();
+        assert_eq!(vdev::import::scan(&[dir.join("moved")]).unwrap().remove(0).name, "t");
     });
 }
 

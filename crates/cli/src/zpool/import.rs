@@ -1,19 +1,22 @@
 //! `zpool import`: finds pools on devices, shows them, and imports those that are asked for.
 //!
-//! A pool is opened for reading first in any case: missing devices and damage are reported before anything is written.
-//! With `-o readonly=on` that is all, and the pool is remembered. Otherwise its devices are locked, it is opened for
-//! writing, and marked as in use by this machine.
+//! A request imports the pool ([`Ioc::PoolImport`]), or tells why not. One that is imported for a change is open then: its
+//! stale devices are brought up to date, keys are loaded, and its intent logs are replayed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::Errno;
+use control::stats::TIMESTAMP;
+use control::{Failed, Ioc};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
-use pool::{KeyStatus, ListOptions, Pool};
-use site::import::{How, Import, is_foreign};
-use site::{Imported, Query, devices, records};
+use pool::{KeyStatus, ListOptions, Pool, Spa};
+use site::import::{How, is_foreign};
+use site::rewind::{Policy, Rewind};
+use site::tryimport::{ERRNO, LOAD_INFO, MISSING_VDEVS};
+use site::{Imported, Machine};
 use vdev::import::{Candidate, PoolState};
-use vdev::{VdevState, VdevTree};
 
 use super::activity::ctime;
 use super::show::show;
@@ -24,7 +27,8 @@ use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::here::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
-use crate::{keys, messages, names, replay, writable};
+use crate::props::values::value_of;
+use crate::{keys, messages, names, pools, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -264,58 +268,81 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         temporary_name: options.temporary_name,
         readonly: options.read_only(),
         force: options.force,
-        rewind: options.rewind,
-        extreme: options.extreme,
-        txg: options.txg,
+        policy: Policy { rewind: options.rewind, extreme: options.extreme, dry_run: options.dry_run, txg: options.txg },
         checkpoint: options.checkpoint,
         missing_log: options.missing_log,
         altroot: options.prop("altroot").map(str::to_owned),
     };
-    let import = Import::begin(here(), candidate, how)?;
     let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
         .map_err(|why| failed(format!("cannot import pool '{}': {why}", candidate.name)))?;
-    let opened = import.look();
+    let mut stored = NvList::new();
+    for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
+        stored.insert(&name, value_of(value));
+    }
+    let machine = Machine::new(here().clone(), writable::caller()).keeping_open();
+    let request = how.request(candidate, stored);
     if is_foreign(candidate) && !options.force {
-        return Err(in_use_elsewhere(candidate, opened.as_ref().map_or(0, |pool| pool.uberblock().timestamp)));
+        return Err(in_use_elsewhere(candidate, last_used(&machine, request)));
     }
-    if let Err(pool::Error::MissingVdevs(_)) = &opened
-        && let Some(logs) = missing_logs(candidate)
-    {
-        print!("The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{logs}\n");
-        return Err(cannot("one or more devices is currently unavailable".to_owned()));
-    }
-    let pool = opened.map_err(|e| cannot(unavailable(candidate, &e).unwrap_or_else(|| e.to_string())))?;
-    let lost = options.txg.is_none() && !pool.load_info().skipped.is_empty();
-    if lost && !options.rewind {
-        let why = rewound(candidate, &pool, "Recovery is possible, but will result in some data loss.\n");
-        return Err(cannot(format!("I/O error\n\t{why}")));
-    }
-    if !options.read_only() {
-        return import_writable(candidate, &pool, import, props, options);
-    }
-    pool.watch_others(&site::writing::hooks(here().front()).env).map_err(|e| cannot(e.to_string()))?;
-    if lost {
-        print!("{}", exclaim(candidate, &pool, options.dry_run));
+    let answer = machine.call(Ioc::PoolImport, &name, &request);
+    let answer = answer.map_err(|e| why_not(candidate, &name, options, &e))?;
+    let rewind = answer.get_nvlist(LOAD_INFO).and_then(Rewind::of);
+    if let Some(rewind) = rewind.filter(|_| options.txg.is_none() || !options.read_only()) {
+        print!("{}", exclaim(&candidate.name, &rewind, options.dry_run));
     }
     if options.dry_run {
         return Ok(0);
     }
-    let mut record = import.read_only(&pool)?;
-    load_keys(&pool, &mut record, options)
+    let record = pools::find(&name)?;
+    match here().changing(&record) {
+        Some(spa) => finish(&spa, &doing(candidate, &name), options),
+        None if options.load_keys => load_keys(&pools::open(&record)?, options),
+        None => Ok(0),
+    }
 }
 
-/// The message for a pool that does not open because too many of its devices are absent (OpenZFS: ENXIO).
-fn unavailable(candidate: &Candidate, why: &pool::Error) -> Option<String> {
-    let find = |guid| candidate.device(guid).map(|found| found.device.clone());
-    let lost = match why {
-        pool::Error::MissingVdevs(_) => true,
-        pool::Error::Unreadable { .. } => {
-            let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find));
-            tree.is_ok_and(|tree| tree.status().state == VdevState::CantOpen)
-        }
-        _ => false,
+/// The beginning of a message about a pool that is imported for a change.
+fn doing(candidate: &Candidate, name: &str) -> String {
+    let old = &candidate.name;
+    match name == old {
+        true => format!("cannot import '{old}'"),
+        false => format!("cannot import '{old}' as '{name}'"),
+    }
+}
+
+/// The time at which a pool was changed last; 0 if it does not open.
+fn last_used(machine: &Machine, mut request: NvList) -> u64 {
+    ["guid", "props", "flags"].into_iter().for_each(|key| drop(request.remove(key)));
+    let tried = machine.call(Ioc::PoolTryImport, "", &request);
+    tried.ok().and_then(|config| config.get_u64(TIMESTAMP)).unwrap_or(0)
+}
+
+/// The message for a request to import a pool that failed.
+fn why_not(candidate: &Candidate, name: &str, options: &Options, e: &Failed) -> Failure {
+    let Some(info) = e.out.get_nvlist(LOAD_INFO) else {
+        let doing = doing(candidate, name);
+        return match &*e.error {
+            control::Error::Opening(..) => failed(e.to_string()),
+            control::Error::Device(vdev::Error::Busy { .. }) => {
+                failed(format!("{doing}: one or more devices are already in use\n"))
+            }
+            _ => failed(format!("{doing}: {}", messages::why_failed(e))),
+        };
     };
-    lost.then(|| "one or more devices is currently unavailable".to_owned())
+    let cannot = |why: &str| failed(format!("cannot import '{name}': {why}"));
+    if let Some(logs) = info.get_nvlist(MISSING_VDEVS) {
+        let logs = missing_logs(&candidate.name, logs);
+        print!("The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{logs}\n");
+    }
+    let errno = info.get_i32(ERRNO).map(Errno::from_raw);
+    match Rewind::of(info).filter(|_| !options.rewind && options.txg.is_none()) {
+        _ if errno == Some(Errno::ENXIO) => cannot("one or more devices is currently unavailable"),
+        Some(rewind) => {
+            let begin = "Recovery is possible, but will result in some data loss.\n";
+            cannot(&format!("I/O error\n\t{}", rewound(&candidate.name, &rewind, begin)))
+        }
+        None => cannot(&e.to_string()),
+    }
 }
 
 fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
@@ -330,65 +357,26 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
     ))
 }
 
-/// Imports a pool for reading and writing, under a name that is reserved. `seen` is the pool as it is on its devices.
-fn import_writable(
-    candidate: &Candidate,
-    seen: &Arc<Pool>,
-    import: Import<'_>,
-    props: Vec<(String, pool::Value)>,
-    options: &Options,
-) -> Outcome {
-    let old = &candidate.name;
-    let doing = match import.name() == old {
-        true => format!("cannot import '{old}'"),
-        false => format!("cannot import '{old}' as '{}'", import.name()),
-    };
-    let cannot = |why: String| failed(format!("{doing}: {why}"));
-    let lost = !seen.load_info().skipped.is_empty();
-    // what is lost is told by the devices as they are now
-    let told = if lost { exclaim(candidate, seen, options.dry_run) } else { String::new() };
-    if options.dry_run {
-        print!("{told}");
-        return Ok(0);
-    }
-    let locked = import.lock().map_err(|e| match e {
-        vdev::Error::Busy { .. } => cannot("one or more devices are already in use\n".to_owned()),
-        other => cannot(other.to_string()),
-    })?;
-    let spa = import.write(&locked).map_err(|e| cannot(messages::why(&e)))?;
-    print!("{told}");
-    writable::catch_up(&spa);
-    let (mut record, remembered) = import.remember(&spa).map_err(|e| cannot(e.to_string()))?;
-    let view = spa.view().map_err(|e| cannot(e.to_string()))?;
-    let status = load_keys(&view, &mut record, options)?;
-    // as mounting the file systems would do it; logs that cannot be opened now can be later
-    let status = if options.mount && !replay::all(&spa)? { 1 } else { status };
-    for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
-        spa.set_prop(&name, value).map_err(|e| cannot(messages::why(&e)))?;
-    }
-    writable::close(&spa, &doing)?;
-    remembered?;
+/// Does what is to be done in a pool that was imported for a change: as mounting the file systems would do it, logs are replayed.
+fn finish(spa: &Arc<Spa>, doing: &str, options: &Options) -> Outcome {
+    writable::catch_up(spa);
+    let view = spa.view().map_err(|e| failed(format!("{doing}: {e}")))?;
+    let status = if options.load_keys { load_keys(&view, options)? } else { 0 };
+    // logs that cannot be opened now can be later
+    let status = if options.mount && !replay::all(spa)? { 1 } else { status };
+    here().hide_changes(spa);
+    writable::close(spa, doing)?;
     Ok(status)
 }
 
-/// Seconds between the newest state of a pool and the one that can be used.
-fn seconds_lost(candidate: &Candidate, seen: &Pool) -> u64 {
-    let newest = candidate.devices.iter().filter_map(|found| {
-        let ashift = found.label.config.get_nvlist(key::VDEV_TREE)?.get_u64(key::ASHIFT)?;
-        vdev::label::read_uberblocks(&*found.device, ashift).into_iter().max_by_key(|ub| ub.txg)
-    });
-    let newest = newest.max_by_key(|ub| ub.txg).map_or(0, |ub| ub.timestamp);
-    newest.saturating_sub(seen.uberblock().timestamp)
-}
-
 /// OpenZFS: `zpool_rewind_exclaim`.
-fn exclaim(candidate: &Candidate, seen: &Pool, dry_run: bool) -> String {
-    let (name, time) = (&candidate.name, ctime(seen.uberblock().timestamp));
+fn exclaim(name: &str, rewind: &Rewind, dry_run: bool) -> String {
+    let time = ctime(rewind.time);
     let (returned, discarded) = match dry_run {
         true => (format!("Would be able to return {name} to its state as of {time}.\n"), "Would discard"),
         false => (format!("Pool {name} returned to its state as of {time}.\n"), "Discarded"),
     };
-    match seconds_lost(candidate, seen) {
+    match rewind.seconds {
         0 => returned,
         n @ 1..=120 => format!("{returned}{discarded} approximately {n} seconds of transactions.\n"),
         n => format!("{returned}{discarded} approximately {} minutes of transactions.\n", (n + 30) / 60),
@@ -396,47 +384,43 @@ fn exclaim(candidate: &Candidate, seen: &Pool, dry_run: bool) -> String {
 }
 
 /// OpenZFS: `zpool_explain_recover`.
-fn rewound(candidate: &Candidate, seen: &Pool, begin: &str) -> String {
-    let loss = match seconds_lost(candidate, seen) {
+fn rewound(name: &str, rewind: &Rewind, begin: &str) -> String {
+    let loss = match rewind.seconds {
         0 => String::new(),
         n @ 1..=120 => format!("Approximately {n} seconds of data\n\tmust be discarded, irreversibly.  "),
         n => format!("Approximately {} minutes of data\n\tmust be discarded, irreversibly.  ", (n + 30) / 60),
     };
-    let left = match seen.load_info().errors.data {
+    let left = match rewind.data_errors {
         0 => "",
         1 => "After rewind, at least\n\tone persistent user-data error will remain.  ",
         _ => "After rewind, several\n\tpersistent user-data errors will remain.  ",
     };
     format!(
         "{begin}\tReturning the pool to its state as of {}\n\tshould correct the problem.  {loss}{left}Recovery can be \
-         attempted\n\tby executing 'zpool import -F {}'.  A scrub of the pool\n\tis strongly recommended after recovery.",
-        ctime(seen.uberblock().timestamp),
-        candidate.name
+         attempted\n\tby executing 'zpool import -F {name}'.  A scrub of the pool\n\tis strongly recommended after recovery.",
+        ctime(rewind.time),
     )
 }
 
-/// The absent log devices, one per line, if no other top-level vdev is missing.
-fn missing_logs(candidate: &Candidate) -> Option<String> {
-    let options = pool::OpenOptions { missing_log_ok: true, ..pool::OpenOptions::default() };
-    let pool = Pool::open(candidate, &options).ok()?;
-    let vdevs = Vdevs::ask(&Query::of_found(pool.clone(), devices::paths(candidate))).ok()?;
+/// The absent log devices of a pool, one per line.
+fn missing_logs(pool: &str, tree: &NvList) -> String {
+    let mut config = NvList::new();
+    config.insert(key::VDEV_TREE, tree.clone());
     let mut text = String::new();
-    for log in vdevs.root.of_class(Class::Logs).filter(|log| log.state <= VdevState::CantOpen) {
+    let Ok(vdevs) = Vdevs::of(&config) else { return text };
+    for log in vdevs.root.of_class(Class::Logs) {
         let line = |vdev: &Vdev, indent: &str, mark: &str| {
-            format!("\t{indent}{}{mark}\n", vdev.name(pool.name(), NameFlags::default()))
+            format!("\t{indent}{}{mark}\n", vdev.name(pool, NameFlags::default()))
         };
         text += &line(log, "    ", " [log]");
         text.extend(log.children.iter().map(|child| line(child, "      ", "")));
     }
-    Some(text)
+    text
 }
 
-/// Loads the keys of all encryption roots, if asked to; those in files are remembered by their location. A failure is
-/// reported, and does not undo the import.
-fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outcome {
-    if !options.load_keys {
-        return Ok(0);
-    }
+/// Loads the keys of all encryption roots; those in files are remembered by their location. A failure is reported, and
+/// does not undo the import.
+fn load_keys(pool: &Arc<Pool>, options: &Options) -> Outcome {
     let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
     let mut status = 0;
     for entry in pool.list(pool.name(), &ListOptions::DATASETS).map_err(trouble)? {
@@ -457,9 +441,6 @@ fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outc
             }
             Err(other) => return Err(other),
         }
-    }
-    if !record.keys.is_empty() {
-        records::remember(record)?;
     }
     Ok(status)
 }
