@@ -4,8 +4,6 @@
 #[allow(dead_code)] // what is tested elsewhere
 mod power;
 
-use base::Errno;
-use dmu::sa::{Attr, SaTable, words};
 use power::{ROOT, Rig, tree};
 use zpl::Kind;
 use zpl::live::{NewFile, RenameMode, Zfs};
@@ -62,32 +60,4 @@ fn half_of_an_operation_is_not_committed() {
             assert_eq!(tree(&after.open("t")), before, "{name}, after {changes} changes");
         }
     }
-}
-
-/// Link counts that are too low on disk: they became 0, which makes a directory one without a name.
-#[test]
-fn a_link_count_that_cannot_be_is_not_made_up() {
-    let (rig, zfs, a, b) = prepared();
-    let x = zfs.lookup(&ROOT, a, b"x").unwrap().0;
-    let objset = zfs.fs().objset().clone();
-    let master = dmu::Zap::open(objset.object(1).unwrap()).unwrap();
-    let table = SaTable::load(&objset, master.lookup_u64("SA_ATTRS").unwrap().unwrap()).unwrap();
-    zfs.change(64 << 10, |tx| {
-        for (id, links) in [(a, 2), (x, 0)] {
-            table.update(tx, &objset.object(id)?, &[(Attr::Links, words(&[links]).into())])?;
-        }
-        Ok(())
-    })
-    .unwrap();
-    rig.spa.sync().unwrap();
-    drop((zfs, objset, master));
-    let after = rig.after_cut(&[], false);
-    let zfs = after.open("t");
-    let before = tree(&zfs);
-    let errno = |done: Result<(), zpl::Error>| done.unwrap_err().errno();
-    assert_eq!(errno(zfs.rmdir(&ROOT, a, b"dir")), Errno::EIO);
-    assert_eq!(errno(zfs.rename(&ROOT, a, b"dir", b, b"dir", RenameMode::Replace)), Errno::EIO);
-    assert_eq!(errno(zfs.unlink(&ROOT, a, b"x")), Errno::EIO);
-    after.spa.as_ref().unwrap().sync().unwrap();
-    assert_eq!(tree(&zfs), before);
 }

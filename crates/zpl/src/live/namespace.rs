@@ -257,7 +257,6 @@ impl Zfs {
                 if node.dir()?.count() != 0 {
                     return Err(Refusal::NotEmpty.of(node.id()));
                 }
-                self.check_loses_dir(&dir)?;
                 self.claim_removed(tx, &node)?;
                 self.remove_entry(tx, &dir, &entry.name)?;
                 self.drop_link(tx, &node)?;
@@ -293,22 +292,12 @@ impl Zfs {
         }
     }
 
-    /// Checks that the link count of a directory is one that it can have when it loses a subdirectory.
-    pub(super) fn check_loses_dir(&self, dir: &Znode) -> Result<(), Error> {
-        match dir.with_attrs(|attrs| attrs.links) {
-            links @ 0..=2 => Err(Error::corrupt(dir.id(), "link count of a directory with a subdirectory", links)),
-            _ => Ok(()),
-        }
-    }
-
     /// Updates the counts of a directory: its size is the number of entries plus 2, its link count the number of subdirectories
     /// plus 2.
     pub(super) fn entries_changed(&self, tx: &Tx, dir: &Znode, delta: Delta, now: Time) -> Result<(), Error> {
         dir.edit(self, tx, |attrs| {
-            // a hint: nothing relies on the size of a directory
             attrs.size = attrs.size.saturating_add_signed(delta.entries);
-            let links = attrs.links.checked_add_signed(delta.dirs);
-            attrs.links = links.ok_or_else(|| Error::corrupt(dir.id(), "link count of a directory", attrs.links))?;
+            attrs.links = attrs.links.saturating_add_signed(delta.dirs);
             content_modified(attrs, now);
             Ok(())
         })

@@ -21,7 +21,7 @@ const DNODE_FIXED: usize = 64 + 128;
 const TOUPPER: u64 = 0x2;
 const S_ISGID: u32 = 0o2000;
 /// Maximum number of slots of a dnode.
-pub(super) const MAX_SLOTS: usize = 32;
+const MAX_SLOTS: usize = 32;
 /// Longest target of a symbolic link (Linux: `PATH_MAX`, minus the NUL).
 const TARGET_MAX: usize = 4095;
 
@@ -210,16 +210,6 @@ impl Birth<'_> {
     /// Uses the number, time and generation that a log has recorded.
     pub(crate) fn recorded_as(self, recorded: Recorded) -> Self {
         Birth { now: recorded.crtime, recorded: Some(recorded), ..self }
-    }
-
-    /// Checks that the file gets the owners that a log has recorded: one with a domain can only come from the directory.
-    pub(super) fn check_recorded_owners(&self, uid: u64, gid: u64) -> Result<(), Error> {
-        for (recorded, own) in [(uid, self.owners.uid), (gid, self.owners.gid)] {
-            if recorded > u32::MAX.into() && recorded != own.0 {
-                return Err(Error::corrupt(self.parent, "owner of a new file, in a log,", recorded));
-            }
-        }
-        Ok(())
     }
 
     fn attrs(&self, txg: u64) -> Attrs {

@@ -171,9 +171,6 @@ impl Zfs {
             return self.check_has_room(to, Kind::File);
         }
         self.check_has_room(to, source.kind)?;
-        if source.kind == Kind::Directory {
-            self.check_loses_dir(source.dir)?;
-        }
         self.check_same_project(&to.attrs(), &source.node.attrs(), source.node.id())?;
         if source.kind == Kind::Directory {
             // its entry `..` changes
@@ -190,7 +187,6 @@ impl Zfs {
             (true, false) => Err(Error::NotDirectory { name: plan.to_name.to_vec() }),
             (false, true) => Err(Error::IsDirectory { object: target.node.id() }),
             (_, true) if target.node.dir()?.count() != 0 => Err(Refusal::NotEmpty.of(target.node.id())),
-            (_, true) => self.check_loses_dir(plan.to),
             _ => Ok(()),
         }
     }

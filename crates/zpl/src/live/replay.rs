@@ -14,7 +14,7 @@ use dmu::sa::Attr;
 use dmu::{Object, Tx};
 use nvlist::{Encoding, NvList, Value};
 use ondisk::BlkPtr;
-use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Whiteout, Write};
+use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Write};
 use pool::Spa;
 use zil::replay::{Entry, Replayed, Replayer};
 use zio::Payload;
@@ -22,7 +22,7 @@ use zio::Payload;
 use super::hold::{Shared, whole};
 use super::names::entry_word;
 use super::namespace::Delta;
-use super::new::{MAX_SLOTS, Recorded};
+use super::new::Recorded;
 use super::setattr::acl_values;
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
@@ -224,8 +224,7 @@ impl Zfs {
                 ..NewFile::new(kind, (new.mode & 0o7777) as u32)
             };
             let owner = owner_of(new.uid, new.gid);
-            let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new)?);
-            birth.check_recorded_owners(new.uid, new.gid)?;
+            let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new));
             let node = self.make_node(tx, &birth)?;
             if let Err(error) = dir.dir()?.add_u64(tx, new.name, entry_word(node.id(), kind)) {
                 self.unmake_node(tx, &node)?;
@@ -263,7 +262,7 @@ impl Zfs {
     fn play_hidden_dir(&self, tx: &Tx, new: &Create<'_>) -> Result<(), Error> {
         let node = self.znode(new.doid)?;
         let _content = node.content.write();
-        self.make_hidden_dir(tx, &node, Some(recorded_of(new)?)).map(|_| ())
+        self.make_hidden_dir(tx, &node, Some(recorded_of(new))).map(|_| ())
     }
 
     fn play_rename(&self, rename: &Rename<'_>, kind: TxType) -> Result<(), Error> {
@@ -272,12 +271,11 @@ impl Zfs {
             TxType::RenameWhiteout => RenameMode::Whiteout,
             _ => RenameMode::Replace,
         };
-        let whiteout = |new: &Whiteout| -> Result<(Cred, Recorded), Error> {
-            let (id, slots) = (new.foid, slots(new.foid, new.slots)?);
-            let recorded = Recorded { id, slots, generation: new.generation, crtime: time(new.crtime) };
-            Ok((owner_of(new.uid, new.gid), recorded))
-        };
-        let whiteout = rename.whiteout.as_ref().map(whiteout).transpose()?;
+        let whiteout = rename.whiteout.map(|new| {
+            let crtime = time(new.crtime);
+            let recorded = Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime };
+            (owner_of(new.uid, new.gid), recorded)
+        });
         let (from, to) = ((rename.sdoid, rename.src), (rename.tdoid, rename.dst));
         self.rename_as(&Cred::ROOT, from, to, mode, whiteout)
     }
@@ -289,7 +287,8 @@ impl Zfs {
         let node = self.znode(write.foid)?;
         super::io::expect_file(&node)?;
         let _content = node.content.write();
-        let end = end_of(write.foid, write.offset, write.length)?;
+        let end = write.offset.checked_add(write.length).filter(|end| *end <= super::io::MAX_SIZE);
+        let end = end.ok_or_else(|| Refusal::FileTooLarge.of(write.foid))?;
         if entry.kind == TxType::Write2 {
             return node.edit(self, tx, |attrs| {
                 attrs.size = attrs.size.max(end);
@@ -313,7 +312,7 @@ impl Zfs {
     fn play_truncate(&self, id: u64, offset: u64, length: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
         let size = node.with_attrs(|attrs| attrs.size);
-        let end = end_of(id, offset, length)?;
+        let end = offset.saturating_add(length);
         if length > 0 && offset < size {
             self.punch(&Cred::ROOT, id, offset..end)?;
         }
@@ -328,8 +327,8 @@ impl Zfs {
         };
         let given = |bit: u64| from.mask & bit != 0;
         set.mode = given(ATTR_MODE).then_some((from.mode & 0o7777) as u32);
-        set.uid = given(ATTR_UID).then(|| posix_id(from.foid, from.uid)).transpose()?;
-        set.gid = given(ATTR_GID).then(|| posix_id(from.foid, from.gid)).transpose()?;
+        set.uid = given(ATTR_UID).then_some(from.uid as u32);
+        set.gid = given(ATTR_GID).then_some(from.gid as u32);
         set.size = given(ATTR_SIZE).then_some(from.size);
         set.atime = given(ATTR_ATIME).then_some(time(from.atime));
         // a record of a new size carries the modification time, although the mask does not say so
@@ -390,11 +389,7 @@ impl Zfs {
         super::io::expect_file(&node)?;
         let _content = node.content.write();
         let misfit = || Refusal::Invalid("the blocks to clone have another size").of(id);
-        let end = end_of(id, at, len)?;
-        let first = at.checked_div(block).filter(|first| first * block == at).ok_or_else(misfit)?;
-        if len.div_ceil(block) != bps.len() as u64 {
-            return Err(Error::corrupt(id, "number of blocks to clone, in a log,", bps.len() as u64));
-        }
+        let first = at.checked_div(block).filter(|first| first.saturating_mul(block) == at).ok_or_else(misfit)?;
         if !self.fit_block_size(tx, &node, block, at)? {
             return Err(misfit());
         }
@@ -403,22 +398,16 @@ impl Zfs {
             if !bp.is_hole() {
                 object.write_stored(tx, blkid, Payload::Clone(*bp))?;
             } else if blkid < object.nblocks() {
-                object.free_range(tx, blkid * block, block)?;
+                object.free_range(tx, blkid.saturating_mul(block), block)?;
             }
         }
         let now = self.now();
         node.edit(self, tx, |attrs| {
-            attrs.size = attrs.size.max(end);
+            attrs.size = attrs.size.max(at.saturating_add(len));
             content_modified(attrs, now);
             Ok(())
         })
     }
-}
-
-/// Returns the end of a range in a log, which must be one that a file can have.
-fn end_of(id: u64, offset: u64, length: u64) -> Result<u64, Error> {
-    let end = offset.checked_add(length).filter(|end| *end <= super::io::MAX_SIZE);
-    end.ok_or_else(|| Refusal::FileTooLarge.of(id))
 }
 
 /// Returns the offset and the bytes of a WRITE: those of the record; or a whole block, from its start, of which the record wrote
@@ -438,20 +427,12 @@ fn owner_of(uid: u64, gid: u64) -> Cred {
     Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
 }
 
-/// Returns the slots of the dnode of a new file.
-fn slots(id: u64, recorded: u64) -> Result<usize, Error> {
-    let slots = usize::try_from(recorded).ok().filter(|slots| (1..=MAX_SLOTS).contains(slots));
-    slots.ok_or_else(|| Error::corrupt(id, "number of slots of a new dnode, in a log,", recorded))
+fn slots(slots: u64) -> usize {
+    usize::try_from(slots).unwrap_or(1)
 }
 
-fn recorded_of(new: &Create<'_>) -> Result<Recorded, Error> {
-    let (id, slots) = (new.foid, slots(new.foid, new.slots)?);
-    Ok(Recorded { id, slots, generation: new.generation, crtime: time(new.crtime) })
-}
-
-/// Returns an owner that a file is given: one without a domain, as each file's of Linux.
-fn posix_id(id: u64, recorded: u64) -> Result<u32, Error> {
-    u32::try_from(recorded).map_err(|_| Error::corrupt(id, "owner, in a log,", recorded))
+fn recorded_of(new: &Create<'_>) -> Recorded {
+    Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime: time(new.crtime) }
 }
 
 /// Returns the changes of further attributes in a record and, if flags are among them, the file's new flags.

@@ -23,11 +23,8 @@ impl Zfs {
         let (objset, set) = (self.fs().objset(), &self.0.unlinked);
         objset.claim(tx, node.id())?;
         objset.claim(tx, set.object().id())?;
-        let (links, own) = node.with_attrs(|attrs| (attrs.links, u64::from(attrs.kind() == Kind::Directory)));
-        if links <= own {
-            return Err(Error::corrupt(node.id(), "link count of a file with a name", links));
-        }
-        if links == own + 1 && set.lookup_int(node.id())?.is_some() {
+        let last = node.with_attrs(|attrs| attrs.links <= 1 + u64::from(attrs.kind() == Kind::Directory));
+        if last && set.lookup_int(node.id())?.is_some() {
             return Err(Error::corrupt(node.id(), "number of names of a file in the unlinked set", 1));
         }
         Ok(())
