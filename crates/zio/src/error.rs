@@ -76,17 +76,6 @@ impl CopyFailures {
             Fault::Device(_) | Fault::Codec(_) => false,
         })
     }
-
-    /// True if a copy may be good that was not read, as its devices did not answer: wrong bytes in another copy say nothing of it. In one copy
-    /// a device that failed its read may have the right bytes, one that is missing has none (OpenZFS: `zio_worst_error`).
-    fn is_unanswered(&self) -> bool {
-        self.0.iter().any(|copy| match &copy.fault {
-            Fault::Device(_) => true,
-            Fault::Checksum { .. } => copy.fault.leaves().iter().any(|leaf| leaf.kind == vdev::FaultKind::Io),
-            Fault::GangMember { cause, .. } => cause.is_unanswered(),
-            Fault::Gang(_) | Fault::Codec(_) => false,
-        })
-    }
 }
 
 impl fmt::Display for CopyFailures {
@@ -275,56 +264,14 @@ impl Error {
         }
     }
 
-    /// True if a copy that may be good was not read, as devices did not answer: the block may be readable when they do again.
+    /// True if no device said what the block holds: it may be readable when they answer again.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
-        match self {
-            Error::Io { .. } | Error::Overtaken { .. } => true,
-            Error::Checksum { copies, .. } => copies.is_unanswered(),
-            _ => false,
-        }
+        matches!(self, Error::Io { .. } | Error::Overtaken { .. })
     }
 
     /// No copy could be used: [`Error::Checksum`] or [`Error::Io`].
     pub(crate) fn unreadable(bm: &Bookmark, copies: CopyFailures) -> Self {
         if copies.is_checksum() { Error::Checksum { bm: *bm, copies } } else { Error::Io { bm: *bm, copies } }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A copy whose devices gave nothing, or wrong bytes on one device and `other` on the other.
-    fn copy(other: Option<vdev::FaultKind>) -> CopyFailure {
-        let leaf = |kind| LeafFault { leaf: base::Guid(1), kind, offset: 0, len: 512 };
-        let (vdev, offset, size) = (0, 0, 512);
-        let fault = match other {
-            None => Fault::Device(Box::new(vdev::Error::TooFewDevices { vdev, offset, size, faults: Vec::new() })),
-            Some(other) => {
-                let faults = vec![leaf(vdev::FaultKind::Checksum), leaf(other)];
-                let device = Some(Box::new(vdev::Error::Checksum { vdev, offset, size, faults }));
-                Fault::Checksum { kind: "fletcher4", device }
-            }
-        };
-        CopyFailure { dva: Dva::default(), fault }
-    }
-
-    fn unreadable(copies: Vec<CopyFailure>) -> Error {
-        let bm = Bookmark { objset: 0, object: 1, level: 0, blkid: 2 };
-        Error::unreadable(&bm, CopyFailures(copies))
-    }
-
-    #[test]
-    fn wrong_bytes_in_one_copy_are_no_answer_for_another() {
-        let (wrong, missing, failed) = (vdev::FaultKind::Checksum, vdev::FaultKind::Missing, vdev::FaultKind::Io);
-        assert!(!unreadable(vec![copy(Some(wrong)), copy(Some(wrong))]).is_unanswered());
-        assert!(!unreadable(vec![copy(Some(missing))]).is_unanswered());
-        assert!(unreadable(vec![copy(None), copy(None)]).is_unanswered());
-        for copies in [vec![copy(Some(wrong)), copy(None)], vec![copy(Some(failed))]] {
-            let error = unreadable(copies);
-            assert!(error.is_unanswered(), "{error}");
-            assert_eq!(error.errno(), Errno::ECKSUM);
-        }
     }
 }

@@ -14,9 +14,8 @@ use super::TxObjects;
 pub trait TxHold: Send + Sync {
     /// A [`Tx`] of `txg` has ended.
     fn release(&self, txg: Txg);
-    /// Perhaps half of an operation is done in `txg`, which must not reach the disk; `why` says what ended it. Called before
-    /// [`TxHold::release`].
-    fn broken(&self, _txg: Txg, _why: String) {}
+    /// The thread that changes something in `txg` panicked: perhaps half of an operation is done. Called before [`TxHold::release`].
+    fn broken(&self, _txg: Txg) {}
     /// `bytes` more will be written when `txg` is synced.
     fn dirtied(&self, txg: Txg, bytes: u64);
     /// `bytes` of `txg` have been written, or no longer need to be.
@@ -52,31 +51,19 @@ pub struct Tx {
     used: AtomicBool,
     /// Number of changes allowed before one fails.
     left: AtomicU64,
-    /// The transaction that this one is a part of.
-    whole: Option<Arc<Tx>>,
 }
 
 impl Tx {
     /// The transaction of the thread that syncs `txg`: its changes belong to the txg that is being written.
     #[must_use]
     pub fn syncing(txg: Txg) -> Tx {
-        Tx::new(txg, None, true, None)
+        Tx { txg, hold: None, syncing: true, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
     }
 
     /// A hold on the open txg, released to `hold` at the end.
     #[must_use]
     pub fn held(txg: Txg, hold: Arc<dyn TxHold>) -> Tx {
-        Tx::new(txg, Some(hold), false, None)
-    }
-
-    fn new(txg: Txg, hold: Option<Arc<dyn TxHold>>, syncing: bool, whole: Option<Arc<Tx>>) -> Tx {
-        Tx { txg, hold, syncing, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX), whole }
-    }
-
-    /// Returns a transaction for one of the operations that share this one: it knows what that operation has changed.
-    #[must_use]
-    pub fn part(self: &Arc<Tx>) -> Tx {
-        Tx::new(self.txg, self.hold.clone(), self.syncing, Some(self.clone()))
+        Tx { txg, hold: Some(hold), syncing: false, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
     }
 
     /// The txg.
@@ -136,18 +123,6 @@ impl Tx {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Records that all that was changed with it has been changed back.
-    pub fn undone(&self) {
-        self.used.store(false, Ordering::Relaxed);
-    }
-
-    /// Ends an operation that failed because of `why`. If it has changed anything, half of it is done, and the txg does not reach the disk.
-    pub fn give_up(&self, why: &dyn fmt::Display) {
-        if let Some(hold) = self.hold.as_ref().filter(|_| self.is_used()) {
-            hold.broken(self.txg, format!("an operation of txg {} failed half-way: {why}", self.txg));
-        }
-    }
-
     /// Makes all changes but the first `changes` fail, to test the handling of errors.
     pub fn fail_after(&self, changes: u64) {
         self.left.store(changes, Ordering::Relaxed);
@@ -155,23 +130,12 @@ impl Tx {
 
     /// Begins a change. `false`: it has to fail.
     pub(crate) fn begin_change(&self) -> bool {
-        let may = self.may_change_more();
-        if may {
-            self.used.store(true, Ordering::Relaxed);
-        }
-        may
-    }
-
-    /// Counts a change. `false`: it has to fail.
-    fn may_change_more(&self) -> bool {
-        if let Some(whole) = &self.whole
-            && !whole.may_change_more()
-        {
-            return false;
-        }
         let left = self.left.load(Ordering::Relaxed);
         if left != u64::MAX {
             self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        }
+        if left > 0 {
+            self.used.store(true, Ordering::Relaxed);
         }
         left > 0
     }
@@ -185,14 +149,9 @@ impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(hold) = &self.hold {
             if self.is_used() && thread::panicking() {
-                hold.broken(self.txg, format!("a thread panicked within a change of txg {}", self.txg));
+                hold.broken(self.txg);
             }
-            match &self.whole {
-                Some(whole) => {
-                    whole.used.fetch_or(self.is_used(), Ordering::Relaxed);
-                }
-                None => hold.release(self.txg),
-            }
+            hold.release(self.txg);
         }
     }
 }

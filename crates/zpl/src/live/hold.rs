@@ -91,12 +91,6 @@ impl Held {
     }
 }
 
-/// Runs an operation that shares `tx`. If it fails after it has changed something, which it did not undo, the txg does not reach the disk.
-pub(super) fn whole<R>(tx: &Arc<Tx>, work: impl FnOnce(&Arc<Tx>) -> Result<R, Error>) -> Result<R, Error> {
-    let part = Arc::new(tx.part());
-    work(&part).inspect_err(|error| part.give_up(error))
-}
-
 impl Deref for Held {
     type Target = Tx;
 

@@ -9,8 +9,7 @@
 //! # A change
 //! Every operation is one closure, which runs in a transaction of the open txg ([`Zfs::change`], `Zfs::change_some`): its changes reach the
 //! disk together or not at all. It names the objects that it changes, so that other txgs leave them alone meanwhile ([`hold`]). Everything is checked before anything is changed, since a transaction cannot be rolled back;
-//! steps that can fail for lack of space in a ZAP come first and are undone explicitly. An operation on names that fails nevertheless after it
-//! has changed something keeps its txg off the disk ([`hold::whole`]). Changes through the handle of a [`Zfs::batch`] share
+//! steps that can fail for lack of space in a ZAP come first and are undone explicitly. Changes through the handle of a [`Zfs::batch`] share
 //! transactions: thousands of small files need only as many transactions as their megabytes require.
 //!
 //! # Lock order
@@ -322,19 +321,9 @@ impl Zfs {
         &self,
         bytes: u64,
         objects: &[u64],
-        mut work: impl FnMut(&Tx) -> Result<R, Error>,
+        work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let (held, done) = self.attempt(self.ask(bytes, objects), |tx| work(tx))?;
-        self.finish(held, done)
-    }
-
-    /// As [`Zfs::change_some`], for an operation that does all of its changes or none.
-    pub(crate) fn change_whole<R>(
-        &self,
-        ask: Ask<'_>,
-        mut work: impl FnMut(&Tx) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let (held, done) = self.attempt(ask, |tx| hold::whole(tx, |part| work(part)))?;
+        let (held, done) = self.attempt(self.ask(bytes, objects), work)?;
         self.finish(held, done)
     }
 
@@ -343,9 +332,9 @@ impl Zfs {
         &self,
         bytes: u64,
         objects: &[u64],
-        mut work: impl FnMut(&Tx) -> Result<R, Error>,
+        work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let (held, done) = self.attempt(self.ask_to_free(bytes, objects), |tx| work(tx))?;
+        let (held, done) = self.attempt(Ask { netfree: true, ..self.ask(bytes, objects) }, work)?;
         self.finish(held, done)
     }
 
@@ -354,9 +343,9 @@ impl Zfs {
         &self,
         ask: Ask<'_>,
         owed: &mut Owed,
-        mut work: impl FnMut(&Tx) -> Result<R, Error>,
+        work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let (held, done) = self.attempt(ask, |tx| work(tx))?;
+        let (held, done) = self.attempt(ask, work)?;
         held.finish_owing(self.log(), owed);
         self.reap();
         done
@@ -367,20 +356,16 @@ impl Zfs {
         Ask { spa: self.spa(), objset, bytes, netfree: false, objects: TxObjects::of(objset.id(), objects) }
     }
 
-    fn ask_to_free(&self, bytes: u64, objects: &[u64]) -> Ask<'_> {
-        Ask { netfree: true, ..self.ask(bytes, objects) }
-    }
-
     /// Runs an operation until it has claimed all objects that it needs.
     fn attempt<R>(
         &self,
         mut ask: Ask<'_>,
-        mut work: impl FnMut(&Arc<Tx>) -> Result<R, Error>,
+        mut work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<(Held, Result<R, Error>), Error> {
         let mut attempts = 0;
         loop {
             let held = self.place(&ask)?;
-            match work(held.tx()) {
+            match work(&held) {
                 Err(Error::Dmu(dmu::Error::InOtherTxg { objset, object, .. })) => {
                     // which objects it needs may change each time
                     let object = object.filter(|_| attempts < ATTEMPTS);
@@ -453,6 +438,6 @@ impl Zfs {
 
     /// Assigns a transaction for freeing.
     fn place_to_free(&self, objects: &[u64]) -> Result<Held, Error> {
-        self.place(&self.ask_to_free(SMALL_CHANGE, objects))
+        self.place(&Ask { netfree: true, ..self.ask(SMALL_CHANGE, objects) })
     }
 }

@@ -103,7 +103,7 @@ impl Zfs {
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
     pub fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
-        self.change_whole(self.ask(SMALL_CHANGE, &[dir]), |tx| {
+        self.change_some(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             let zap = dir.dir()?;
             self.check_new_name(&dir, name)?;
@@ -124,7 +124,6 @@ impl Zfs {
             });
             if let Err(error) = named {
                 self.unmake_node(tx, &node)?;
-                tx.undone();
                 return Err(error);
             }
             node.set_nascent(false);
@@ -145,7 +144,7 @@ impl Zfs {
     /// As [`Zfs::create`]; EPERM for a directory or another user's file, EXDEV into another project, EINVAL out of a hidden
     /// directory.
     pub fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
-        self.change_whole(self.ask(SMALL_CHANGE, &[dir, id]), |tx| {
+        self.change_some(SMALL_CHANGE, &[dir, id], |tx| {
             let dir = self.directory(dir)?;
             let (zap, node) = (dir.dir()?, self.znode(id)?);
             self.check_new_name(&dir, name)?;
@@ -170,8 +169,7 @@ impl Zfs {
                 Ok(())
             });
             if let Err(error) = linked {
-                self.remove_entry(tx, &dir, name)?;
-                tx.undone();
+                zap.remove(tx, name)?;
                 return Err(error);
             }
             self.log_link(tx, &dir, &node, name);
@@ -209,8 +207,9 @@ impl Zfs {
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
     pub fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
-        self.change_whole(self.ask_to_free(SMALL_CHANGE, &[dir]), |tx| {
+        self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
+            let zap = dir.dir()?;
             if is_dots(name) {
                 return Err(Error::IsDirectory { object: dir.id() });
             }
@@ -222,7 +221,7 @@ impl Zfs {
             }
             self.check_delete(cred, &dir, &node)?;
             self.claim_removed(tx, &node)?;
-            self.remove_entry(tx, &dir, &entry.name)?;
+            zap.remove(tx, &entry.name)?;
             self.drop_link(tx, &node)?;
             self.log_remove(tx, &dir, &node, &entry.name);
             self.entries_changed(tx, &dir, Delta::minus(Kind::File), self.now())
@@ -234,8 +233,9 @@ impl Zfs {
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EINVAL.
     pub fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
-        self.change_whole(self.ask_to_free(SMALL_CHANGE, &[dir]), |tx| {
+        self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
+            let zap = dir.dir()?;
             match name {
                 b"." => return Err(Refusal::Invalid("'.' cannot be removed").of(dir.id())),
                 b".." => return Err(Refusal::NotEmpty.of(dir.id())),
@@ -258,7 +258,7 @@ impl Zfs {
                     return Err(Refusal::NotEmpty.of(node.id()));
                 }
                 self.claim_removed(tx, &node)?;
-                self.remove_entry(tx, &dir, &entry.name)?;
+                zap.remove(tx, &entry.name)?;
                 self.drop_link(tx, &node)?;
                 self.log_remove(tx, &dir, &node, &entry.name);
                 return self.entries_changed(tx, &dir, Delta::minus(Kind::Directory), self.now());
@@ -282,14 +282,6 @@ impl Zfs {
             return Err(Refusal::TooManyLinks.of(dir.id()));
         }
         Ok(())
-    }
-
-    /// Removes an entry that was found.
-    pub(super) fn remove_entry(&self, tx: &Tx, dir: &Znode, name: &[u8]) -> Result<(), Error> {
-        match dir.dir()?.remove(tx, name)? {
-            true => Ok(()),
-            false => Err(Error::corrupt(dir.id(), "number of entries with a name that was found", 0)),
-        }
     }
 
     /// Updates the counts of a directory: its size is the number of entries plus 2, its link count the number of subdirectories

@@ -166,23 +166,10 @@ impl Zfs {
         Ok(self.0.nodes.insert(node))
     }
 
-    /// Removes a created file that got no name, with its extended attributes.
+    /// Removes a created file that got no name.
     pub(crate) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
-        let mut made = vec![node.id()];
-        match node.with_attrs(|attrs| attrs.xattr_dir) {
-            0 => {}
-            hidden => {
-                for entry in self.fs().read_dir(hidden)? {
-                    made.push(entry?.object);
-                }
-                made.push(hidden);
-            }
-        }
-        for id in made {
-            self.0.nodes.remove(id);
-            self.fs().objset().free_object(tx, id)?;
-        }
-        Ok(())
+        self.0.nodes.remove(node.id());
+        Ok(self.fs().objset().free_object(tx, node.id())?)
     }
 }
 

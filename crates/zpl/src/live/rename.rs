@@ -65,7 +65,7 @@ impl Zfs {
         mode: RenameMode,
         whiteout: Option<(Cred, Recorded)>,
     ) -> Result<(), Error> {
-        self.change_whole(self.ask(2 * SMALL_CHANGE, &[dir, to_dir]), |tx| {
+        self.change_some(2 * SMALL_CHANGE, &[dir, to_dir], |tx| {
             let from = self.directory(dir)?;
             let to = self.directory(to_dir)?;
             if is_dots(name) || is_dots(to_name) {
@@ -234,7 +234,6 @@ impl Zfs {
         if let Err(error) = gained {
             if let Some(whiteout) = whiteout {
                 self.unmake_node(tx, &whiteout)?;
-                tx.undone();
             }
             return Err(error.into());
         }
@@ -242,7 +241,7 @@ impl Zfs {
         let (mut at_from, mut at_to) = (Delta::minus(source.kind), Delta::plus(source.kind));
         if let Some(target) = target {
             if target.entry.name != *to_name {
-                self.remove_entry(tx, to, &target.entry.name)?;
+                to.dir()?.remove(tx, &target.entry.name)?;
             }
             self.drop_link(tx, &target.node)?;
             at_to = at_to.and(Delta::minus(target.kind));
@@ -253,7 +252,7 @@ impl Zfs {
                 from.dir()?.update_u64(tx, &source.entry.name, word)?;
                 at_from = at_from.and(Delta::plus(Kind::CharDevice));
             }
-            None => self.remove_entry(tx, from, &source.entry.name)?,
+            None => drop(from.dir()?.remove(tx, &source.entry.name)?),
         }
         if let Some(gone) = target.as_ref().filter(|target| target.node.is_unlinked()) {
             self.log().forget(gone.node.id());

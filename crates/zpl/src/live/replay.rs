@@ -19,7 +19,7 @@ use pool::Spa;
 use zil::replay::{Entry, Replayed, Replayer};
 use zio::Payload;
 
-use super::hold::{Shared, whole};
+use super::hold::Shared;
 use super::names::entry_word;
 use super::namespace::Delta;
 use super::new::Recorded;
@@ -111,12 +111,7 @@ impl Replayer for Player<'_> {
 
     fn apply(&self, window: &Window, entry: &Entry<'_>) -> Result<(), Error> {
         let tx = window.place.tx();
-        match entry.record {
-            Record::Create(_) | Record::Remove { .. } | Record::Link { .. } | Record::Rename(_) => {
-                whole(tx, |part| self.0.within(part).play(part, entry, window.begun))
-            }
-            _ => self.0.within(tx).play(tx, entry, window.begun),
-        }
+        self.0.within(tx).play(tx, entry, window.begun)
     }
 
     fn bytes(&self, record: &Record<'_>) -> u64 {
@@ -228,25 +223,11 @@ impl Zfs {
             let node = self.make_node(tx, &birth)?;
             if let Err(error) = dir.dir()?.add_u64(tx, new.name, entry_word(node.id(), kind)) {
                 self.unmake_node(tx, &node)?;
-                tx.undone();
                 return Err(error.into());
             }
             self.note_long_name(tx, new.name);
             self.entries_changed(tx, &dir, Delta::plus(kind), self.now())?;
         }
-        if let Err(error) = self.play_create_attrs(tx, new, entry) {
-            let _names = dir.names.write();
-            self.remove_entry(tx, &dir, new.name)?;
-            self.unmake_node(tx, &*self.znode(new.foid)?)?;
-            self.entries_changed(tx, &dir, Delta::minus(kind), self.now())?;
-            tx.undone();
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    /// Sets the further attributes of a file that was created.
-    fn play_create_attrs(&self, tx: &Tx, new: &Create<'_>, entry: &Entry<'_>) -> Result<(), Error> {
         if let Some(attrs) = &new.attrs {
             let (set, _) = further(attrs, entry.endian, &*self.znode(new.foid)?);
             self.setattr(&Cred::ROOT, new.foid, &set)?;

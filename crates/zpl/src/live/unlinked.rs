@@ -18,16 +18,11 @@ impl Zfs {
         Ok(())
     }
 
-    /// Claims the objects that change when a name of a file is removed, which may be the last, and checks that they can be read.
+    /// Claims the objects that change when a name of a file is removed, which may be the last.
     pub(super) fn claim_removed(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
-        let (objset, set) = (self.fs().objset(), &self.0.unlinked);
+        let objset = self.fs().objset();
         objset.claim(tx, node.id())?;
-        objset.claim(tx, set.object().id())?;
-        let last = node.with_attrs(|attrs| attrs.links <= 1 + u64::from(attrs.kind() == Kind::Directory));
-        if last && set.lookup_int(node.id())?.is_some() {
-            return Err(Error::corrupt(node.id(), "number of names of a file in the unlinked set", 1));
-        }
-        Ok(())
+        Ok(objset.claim(tx, self.0.unlinked.object().id())?)
     }
 
     /// Schedules a file to be freed after the current operation.

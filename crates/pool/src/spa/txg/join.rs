@@ -57,9 +57,8 @@ struct TxgHold {
 }
 
 impl TxHold for TxgHold {
-    fn broken(&self, _txg: Txg, why: String) {
-        let kind = if std::thread::panicking() { Error::Bug } else { Error::IoFailure };
-        self.txgs.fail(Arc::new(kind(why)));
+    fn broken(&self, txg: Txg) {
+        self.txgs.fail(Arc::new(Error::Bug(format!("a thread panicked within a change of txg {txg}"))));
     }
 
     fn release(&self, txg: Txg) {
