@@ -373,8 +373,9 @@ impl Metaslab {
     /// change of the figures caused by space that is no longer held.
     ///
     /// # Errors
-    /// [`Error::Absent`] if it is not free.
+    /// [`Error::Absent`] if it is not free; [`Error::OutOfMap`] if it is not in whole units within the metaslab.
     pub fn claim(&mut self, txg: Txg, range: Range<u64>) -> Result<SpaceDelta, Error> {
+        self.check_in_units(&range)?;
         let absent = Error::Absent { start: range.start, end: range.end };
         let free = self.free.as_mut().ok_or(absent.clone())?;
         let before = self.held.total();
@@ -407,15 +408,7 @@ impl Metaslab {
     /// # Errors
     /// [`Error::Overlap`] if it is free already, [`Error::OutOfMap`] if it is not of this metaslab.
     pub fn free(&mut self, range: Range<u64>, checkpoint: bool) -> Result<(), Error> {
-        let whole = self.geometry.range();
-        let unit = 1u64 << self.geometry.shift;
-        if range.start < whole.start
-            || range.end > whole.end
-            || !range.start.is_multiple_of(unit)
-            || !range.end.is_multiple_of(unit)
-        {
-            return Err(Error::OutOfMap { offset: range.start, run: range.end.saturating_sub(range.start) });
-        }
+        self.check_in_units(&range)?;
         let taken = Error::Overlap { start: range.start, end: range.end };
         let free = self.free.as_ref().is_some_and(|f| f.intersects(&range));
         let freed = [&self.freed, &self.freeing, &self.checkpointing];
@@ -423,6 +416,18 @@ impl Metaslab {
             return Err(taken);
         }
         if checkpoint { self.checkpointing.add(range) } else { self.freeing.add(range) }
+    }
+
+    /// Checks that a range, which may come from a block pointer, is within the metaslab and in whole units of its map.
+    fn check_in_units(&self, range: &Range<u64>) -> Result<(), Error> {
+        let whole = self.geometry.range();
+        let unit = 1u64 << self.geometry.shift;
+        let fits = range.start >= whole.start
+            && range.end <= whole.end
+            && range.start.is_multiple_of(unit)
+            && range.end.is_multiple_of(unit);
+        let misfit = Error::OutOfMap { offset: range.start, run: range.end.saturating_sub(range.start) };
+        if fits { Ok(()) } else { Err(misfit) }
     }
 
     /// Takes the changes that a sync pass of `txg` has to write.
