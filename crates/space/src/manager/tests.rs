@@ -164,7 +164,7 @@ fn claimed_space_is_not_given_to_others() {
     assert!(matches!(mgr.claim(0, 4096, 512, Txg(5)), Err(AllocError::State { .. })));
     assert!(matches!(mgr.claim(0, 4 << 20, 512, Txg(5)), Err(AllocError::Nowhere { .. })));
     // a block pointer that lies between two sectors
-    let between = mgr.claim(0, 8192, 512, Txg(5));
+    let between = mgr.claim(0, 8192 + 256, 512, Txg(5));
     assert!(matches!(between, Err(AllocError::State { source: Error::OutOfMap { .. }, .. })), "{between:?}");
     for _ in 0..(1 << 8) - 2 {
         let dva = mgr.allocate(&request(Class::Normal), 4096).unwrap();
