@@ -23,7 +23,7 @@ const HIDDEN: &str = "hidden_args";
 const TEMPORARY: &str = "tname";
 const FEATURE: &str = "feature@";
 /// Properties that are of one opening of a pool, and are not stored.
-const TRANSIENT: [&str; 3] = ["altroot", "cachefile", "readonly"];
+pub const TRANSIENT: [&str; 3] = ["altroot", "cachefile", "readonly"];
 /// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
 

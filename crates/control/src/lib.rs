@@ -45,6 +45,7 @@ mod vdevs;
 
 pub use caller::{Caller, Files, Source};
 pub use control::Control;
+pub use create_pool::TRANSIENT;
 pub use devices::{Devices, Opened, Plain};
 pub use error::{Error, Failed};
 pub use error_log::ERROR_WORDS;

@@ -7,6 +7,7 @@ use nvlist::NvList;
 use pool::prop::{check_kind, check_pool_value, find_vdev, is_user_property};
 use pool::{Error as PoolError, Spa, Value, VdevRefusal, feature};
 
+use crate::create_pool::TRANSIENT;
 use crate::decode::{Props, require_list};
 use crate::props::tell;
 use crate::{Control, Error, Failed};
@@ -14,8 +15,6 @@ use crate::{Control, Error, Failed};
 /// The newest version before features, and that of pools with them.
 const VERSION_BEFORE: u64 = 28;
 const VERSION_FEATURES: u64 = 5000;
-/// What is for one opening of a pool, or has no effect: nothing of it is kept.
-const TRANSIENT: [&str; 4] = ["altroot", "cachefile", "readonly", "dedupditto"];
 const FEATURE: &str = "feature@";
 
 impl Control {
@@ -24,7 +23,8 @@ impl Control {
         let mut kept = Vec::new();
         for (name, value) in props.values {
             let checked = self.check_pool_prop(&name, value.clone()).map_err(|e| tell(e, &[(name.clone(), value)]))?;
-            if !TRANSIENT.contains(&name.as_str()) {
+            // dedupditto has no effect
+            if !TRANSIENT.contains(&name.as_str()) && name != "dedupditto" {
                 kept.push((name, checked));
             }
         }

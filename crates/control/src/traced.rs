@@ -1,6 +1,5 @@
 //! Requests in the messages for debugging.
 
-use base::Errno;
 use nvlist::NvList;
 use tracing::field::Empty;
 
@@ -22,7 +21,7 @@ pub fn traced(
     }
     let _within = span.enter();
     let out = work();
-    span.record("errno", out.as_ref().map_or_else(|failed| failed.errno, |_| Errno::from_raw(0)).raw());
+    span.record("errno", out.as_ref().err().map_or(0, |failed| failed.errno.raw()));
     tracing::trace!(target: "zuse::call", "done");
     out
 }

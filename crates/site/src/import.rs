@@ -9,10 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Env, Guid};
+use control::Failed;
 use nvlist::{NvList, Value};
 use pool::{ImportOptions, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
 
+use crate::error::opening;
 use crate::records::{self, Imported, Names};
 use crate::rewind::Policy;
 use crate::{Error, Front, Site, devices, hostid, iostats, left, writing};
@@ -99,7 +101,7 @@ impl How {
 
 /// An import under way: its name is reserved.
 #[derive(Debug)]
-pub struct Import<'a> {
+pub(crate) struct Import<'a> {
     site: &'a Site,
     candidate: &'a Candidate,
     how: How,
@@ -112,7 +114,7 @@ impl<'a> Import<'a> {
     ///
     /// # Errors
     /// [`Error::NameTaken`]; when the records cannot be read.
-    pub fn begin(site: &'a Site, candidate: &'a Candidate, how: How) -> Result<Import<'a>, Error> {
+    pub(crate) fn begin(site: &'a Site, candidate: &'a Candidate, how: How) -> Result<Import<'a>, Error> {
         let name = how.name.clone().unwrap_or_else(|| candidate.name.clone());
         let reserved = records::lock_names(&**site.front())?;
         if site.all()?.iter().any(|other| other.name == name || other.guid == candidate.guid.0) {
@@ -136,21 +138,13 @@ impl<'a> Import<'a> {
         Ok(Import { site, candidate, how, record, _reserved: reserved })
     }
 
-    /// The name that the pool gets.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.record.name
-    }
-
     /// The pool, as it was found.
-    #[must_use]
-    pub fn candidate(&self) -> &'a Candidate {
+    pub(crate) fn candidate(&self) -> &'a Candidate {
         self.candidate
     }
 
     /// How it is imported.
-    #[must_use]
-    pub fn how(&self) -> &How {
+    pub(crate) fn how(&self) -> &How {
         &self.how
     }
 
@@ -158,7 +152,7 @@ impl<'a> Import<'a> {
     ///
     /// # Errors
     /// When it does not open.
-    pub fn look(&self) -> Result<Arc<Pool>, pool::Error> {
+    pub(crate) fn look(&self) -> Result<Arc<Pool>, pool::Error> {
         let verify = Some(self.how.policy.verify());
         Pool::open(self.candidate, &OpenOptions { verify, ..devices::options(&self.record) })
     }
@@ -167,19 +161,19 @@ impl<'a> Import<'a> {
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub fn read_only(self, seen: &Pool) -> Result<Imported, Error> {
+    pub(crate) fn read_only(self, seen: &Pool) -> Result<(), Error> {
         let back = (!seen.load_info().skipped.is_empty()).then(|| seen.uberblock().txg.0);
         let record = Imported { txg: self.record.txg.or(back), load_guid: seen.load_guid(), ..self.record };
         records::remember(&record)?;
         note_import(&record);
-        Ok(record)
+        Ok(())
     }
 
     /// Locks the devices, for [`Import::write`].
     ///
     /// # Errors
     /// As [`Site::lock`].
-    pub fn lock(&self) -> Result<Candidate, vdev::Error> {
+    pub(crate) fn lock(&self) -> Result<Candidate, vdev::Error> {
         self.site.lock(self.candidate)
     }
 
@@ -187,7 +181,7 @@ impl<'a> Import<'a> {
     ///
     /// # Errors
     /// When it does not open.
-    pub fn write(&self, locked: &Candidate) -> Result<Arc<Spa>, pool::Error> {
+    pub(crate) fn write(&self, locked: &Candidate) -> Result<Arc<Spa>, pool::Error> {
         let import = ImportOptions {
             open: OpenOptions { name: self.other_name(), ..devices::options(&self.record) },
             temporary_name: self.how.temporary_name,
@@ -201,12 +195,11 @@ impl<'a> Import<'a> {
         Ok(spa)
     }
 
-    /// Remembers the pool that [`Import::write`] opened; its name is no longer reserved. The pool stays open also if the record cannot be
-    /// written, which the second result tells.
+    /// Remembers the pool that [`Import::write`] opened; its name is no longer reserved.
     ///
     /// # Errors
-    /// When the pool is suspended.
-    pub fn remember(self, spa: &Arc<Spa>) -> Result<(Imported, Result<(), Error>), pool::Error> {
+    /// When the pool is suspended, or the record cannot be written. The pool stays open.
+    pub(crate) fn remember(self, spa: &Arc<Spa>) -> Result<(), Failed> {
         let view = spa.view()?;
         let renamed = self.other_name().filter(|_| !self.how.temporary_name);
         // the state that was rewound to is the newest now
@@ -220,7 +213,7 @@ impl<'a> Import<'a> {
         };
         let remembered = records::remember(&record);
         note_import(&record);
-        Ok((record, remembered))
+        remembered.map_err(opening)
     }
 
     /// The name that the pool gets, if it is another.

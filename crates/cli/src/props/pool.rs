@@ -167,7 +167,7 @@ pub(crate) const LATER: [&str; 1] = ["draid_failure_domains"];
 
 /// Returns whether a property applies only while the pool is open, and is not stored in it.
 pub(crate) fn is_transient(name: &str) -> bool {
-    matches!(name, "altroot" | "cachefile" | "readonly" | "version" | "tname" | "dedupditto")
+    control::TRANSIENT.contains(&name) || matches!(name, "version" | "tname" | "dedupditto")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use base::{Errno, Guid, Txg};
 use control::stats::VdevStats;
-use control::{Control, Failed, Ioc, stats};
+use control::{Control, Failed, Ioc, TRANSIENT, stats};
 use nvlist::{NvList, Value as Nv};
 use ondisk::label::key;
 use pool::prop::check_pool_value;
@@ -29,9 +29,6 @@ use crate::{Error, Query, devices, records, writing};
 /// The state of a pool that is imported, and of one that does not open (OpenZFS: `pool_state_t`).
 const STATE_ACTIVE: u64 = 0;
 const STATE_UNAVAIL: u64 = 6;
-
-/// Properties that say how a pool is imported, and are not stored in it.
-const OF_IMPORT: [&str; 3] = ["altroot", "readonly", "cachefile"];
 
 impl Machine {
     pub(super) fn configs(&self) -> Result<NvList, Failed> {
@@ -84,7 +81,7 @@ impl Machine {
         let seen = seen.map_err(|failed| Failed { out: Box::new(answer.clone()), ..failed })?;
         match (dry_run, readonly) {
             (true, _) => {}
-            (false, true) => import.read_only(&seen).map(drop).map_err(opening)?,
+            (false, true) => import.read_only(&seen).map_err(opening)?,
             (false, false) => self.import_to_write(import, stored)?,
         }
         Ok(answer)
@@ -152,14 +149,14 @@ impl Machine {
             input.insert("props", props);
             Control::new(spa.clone(), self.caller.clone()).call(Ioc::PoolSetProps, spa.name(), &input)?;
         }
-        import.remember(spa)?.1.map_err(opening)
+        import.remember(spa)
     }
 }
 
 /// Returns those properties of an import that are stored, if the pool can have them.
 fn stored_props(props: &NvList) -> Result<NvList, Failed> {
     let mut stored = NvList::new();
-    for (name, value) in props.iter().filter(|(name, _)| !OF_IMPORT.contains(name)) {
+    for (name, value) in props.iter().filter(|(name, _)| !TRANSIENT.contains(name)) {
         let plain = match value {
             Nv::Uint64(number) => Value::Number(*number),
             Nv::String(text) => Value::String(text.to_string_lossy().into_owned()),
