@@ -220,8 +220,7 @@ impl SpaceSync {
         batches: impl IntoIterator<Item = (Action, Txg, &'t RangeTree)>,
     ) -> Result<(), S::Error> {
         let geometry = *ms.geometry();
-        assert!(ms.map.is_some(), "metaslab {} has no map for its changes", ms.id());
-        let Some(map) = ms.map.as_mut() else { return Ok(()) };
+        let Some(map) = ms.map.as_mut() else { panic!("metaslab {} has no map for its changes", ms.id()) };
         let mut encoder = Encoder::new(geometry, map.header.length, map.block, self.features.two_words);
         for (action, txg, tree) in batches {
             encoder.batch(action, p.pass, txg, tree, None);
@@ -237,8 +236,9 @@ impl SpaceSync {
         id: MetaslabId,
         ms: &mut Metaslab,
     ) -> Result<(), S::Error> {
-        assert!(ms.map.is_some() && ms.is_loaded(), "metaslab {} is rewritten and not loaded", ms.id());
-        let (Some(map), Some((allocated, held))) = (ms.map.as_ref(), ms.condensed()) else { return Ok(()) };
+        let (Some(map), Some((allocated, held))) = (ms.map.as_ref(), ms.condensed()) else {
+            panic!("metaslab {} is rewritten and not loaded", ms.id());
+        };
         ms.map = Some(p.store.truncate(id, map)?);
         let all: RangeTree = allocated.iter().chain(held.ranges()).collect();
         let frees = held.by_txg().map(|(txg, tree)| (Action::Free, txg, tree));

@@ -401,8 +401,7 @@ impl<'a> Writer<'a> {
         // a block without a pointer to it would be lost
         assert!(bps.len() == origs.len(), "{} blocks were written for {}", bps.len(), origs.len());
         for ((place, orig), bp) in places.into_iter().zip(origs).zip(bps) {
-            assert!(place.job < jobs.len(), "job {} of {} has written a block", place.job, jobs.len());
-            let Some(job) = jobs.get_mut(place.job) else { break };
+            let Some(job) = jobs.get_mut(place.job) else { panic!("job {} has written a block", place.job) };
             job.settle(self, &orig, &bp);
             if place.blkid == Bookmark::SPILL_BLKID {
                 job.dn.spill = Some(bp);

@@ -72,8 +72,10 @@ impl Permutations {
     }
 
     fn at(&self, index: usize) -> u8 {
-        assert!(index < self.table.len(), "place {index} of an order of {} children", self.children);
-        self.table.get(index).copied().unwrap_or(0)
+        let Some(child) = self.table.get(index) else {
+            panic!("place {index} of an order of {} children", self.children);
+        };
+        *child
     }
 }
 

@@ -114,8 +114,9 @@ impl<'a> Batch<'a> {
 
     /// Notes what became of a run.
     fn landed(&self, runs: &[Run<'_>], landed: &Landed, done: &mut [LeafDone]) {
-        assert!((landed.tag as usize) < runs.len(), "run {} of {} was written", landed.tag, runs.len());
-        let Some((at, run)) = runs.get(landed.tag as usize) else { return };
+        let Some((at, run)) = runs.get(landed.tag as usize) else {
+            panic!("run {} of {} was written", landed.tag, runs.len());
+        };
         let (Some(done), Some(leaf)) = (done.get_mut(*at), run.first().and_then(|p| self.leaf(p))) else { return };
         done.count(run);
         if landed.result.is_err() {

@@ -181,8 +181,9 @@ impl VdevTree {
         let suspects: BTreeSet<u32> = failed.iter().map(|(_, leaf, _)| *leaf).collect();
         for of_block in failed.chunk_by(|a, b| a.0 == b.0) {
             let Some(number) = of_block.first().map(|f| f.0) else { continue };
-            assert!((number as usize) < blocks.len(), "block {number} of {} has failed", blocks.len());
-            let Some(block) = blocks.get(number as usize) else { continue };
+            let Some(block) = blocks.get(number as usize) else {
+                panic!("block {number} of {} has failed", blocks.len());
+            };
             let lost: Vec<(u32, u64)> = of_block.iter().map(|f| (f.1, f.2)).collect();
             let mut planner = Planner { tree: self, txg, part: 0, plan: Plan::default(), lost: &lost };
             planner.block(number, block);
@@ -388,8 +389,9 @@ impl<'a> Planner<'a> {
                     (Some(_), Some(at)) => Source::Arena(at + column.at),
                     (None, _) => self.parity(c, column, row.data(), data, filled),
                 };
-                assert!(column.child < striped.children.len(), "column {c} of a row is on child {}", column.child);
-                let Some(node) = striped.children.get(column.child) else { continue };
+                let Some(node) = striped.children.get(column.child) else {
+                    panic!("column {c} of a row is on child {}", column.child);
+                };
                 let sources = [(source, column.size), (Source::Zero, column.pad)];
                 let (room, at) = (striped.spare_room(), column.offset);
                 let there = self.copies(node, room, place, at, &sources);

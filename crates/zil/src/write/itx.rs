@@ -60,10 +60,10 @@ pub(crate) fn put_u64(record: &mut [u8], at: usize, value: u64) {
 /// Replaces bytes of a record.
 pub(crate) fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
     let (len, end) = (record.len(), at + bytes.len());
-    assert!(end <= len, "a log record of {len} bytes has no field at {at}..{end}");
-    if let Some(place) = record.get_mut(at..end) {
-        place.copy_from_slice(bytes);
-    }
+    let Some(place) = record.get_mut(at..end) else {
+        panic!("a log record of {len} bytes has no field at {at}..{end}")
+    };
+    place.copy_from_slice(bytes);
 }
 
 impl Itx {

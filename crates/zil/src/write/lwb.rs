@@ -72,10 +72,11 @@ impl Lwbs {
     pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) {
         let mut new = self.list.iter_mut().filter(|lwb| lwb.state == State::New);
         for last in lasts {
-            let lwb = new.next();
-            // otherwise it could be freed before its records are on disk
-            assert!(lwb.is_some(), "a block of the intent log with records of txg {last} is not in its list");
-            lwb.into_iter().for_each(|lwb| (lwb.last, lwb.state) = (last, State::Writing));
+            let Some(lwb) = new.next() else {
+                // it could be freed before its records are on disk
+                panic!("a block of the intent log with records of txg {last} is not in its list");
+            };
+            (lwb.last, lwb.state) = (last, State::Writing);
         }
     }
 

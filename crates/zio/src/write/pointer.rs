@@ -152,8 +152,8 @@ pub(crate) fn set_cksum(bp: &mut BlkPtr, kind: ChecksumKind, sum: Cksum, truncat
 
 /// Sets address `n`, of three.
 pub(crate) fn set_dva(bp: &mut BlkPtr, n: usize, dva: Dva) {
-    assert!(n < 3, "address {n} of a block");
-    if let Some(pair) = bp.words.as_chunks_mut::<2>().0.get_mut(n) {
-        *pair = [dva.word0, dva.word1];
-    }
+    let Some(pair) = bp.words.as_chunks_mut::<2>().0.get_mut(..3).and_then(|dvas| dvas.get_mut(n)) else {
+        panic!("address {n} of a block");
+    };
+    *pair = [dva.word0, dva.word1];
 }

@@ -417,9 +417,10 @@ fn seal_objset(key: &DatasetKey, body: &mut Body) -> Result<(), SealError> {
     let mut bytes = std::mem::replace(&mut body.stored, Buf::zeros(0)).into_vec();
     for (at, mac) in MACS.into_iter().zip([portable, local]) {
         let len = bytes.len();
-        let place = bytes.get_mut(at..at + mac.len());
-        assert!(place.is_some(), "an object set of {len} bytes has no place for a MAC at {at}");
-        place.into_iter().for_each(|place| place.copy_from_slice(&mac));
+        let Some(place) = bytes.get_mut(at..at + mac.len()) else {
+            panic!("an object set of {len} bytes has no place for a MAC at {at}");
+        };
+        place.copy_from_slice(&mac);
     }
     body.stored = Buf::from(bytes);
     body.logical = Some(body.stored.clone());
