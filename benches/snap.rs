@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::pool::{NewDataset, Spa, WithoutKey};
+use ::pool::{NewDataset, Spa};
 use benches::pool::{self as bench, Shape};
 use benches::{mix, number, process_cpu_seconds, run_peer, zpeer};
 use dmu::Object;
@@ -93,8 +93,7 @@ fn ours(dir: &Path, ops: u64, writes: u64) -> Vec<(&'static str, f64)> {
 
 #[allow(clippy::expect_used)]
 fn make_fs(spa: &Arc<Spa>, name: String) {
-    let (key, without_key) = (None, WithoutKey::Inherit);
-    let new = NewDataset { name, os_type: ObjsetType::Zfs, props: Vec::new(), key, without_key };
+    let new = NewDataset::inheriting(name, ObjsetType::Zfs);
     spa.create_dataset(new, Box::new(|_, _| Ok(()))).expect("a file system");
 }
 

@@ -10,7 +10,7 @@ use benches::{median, number};
 use dmu::NewObject;
 use ondisk::{ObjectType, ObjsetType};
 use pool::testing::in_memory;
-use pool::{Error, NewDataset, Spa, WithoutKey};
+use pool::{Error, NewDataset, Spa};
 
 fn main() -> Result<(), Error> {
     let (datasets, rounds) = (number("datasets", 1000), number("rounds", 50));
@@ -33,13 +33,7 @@ fn main() -> Result<(), Error> {
 }
 
 fn create(spa: &Arc<Spa>, name: &str) -> Result<(), Error> {
-    let new = NewDataset {
-        name: name.to_owned(),
-        os_type: ObjsetType::Zfs,
-        props: Vec::new(),
-        key: None,
-        without_key: WithoutKey::Inherit,
-    };
+    let new = NewDataset::inheriting(name, ObjsetType::Zfs);
     spa.create_dataset(new, Box::new(|_, _| Ok(())))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::tunable::ZFS_SPA_DISCARD_MEMORY_LIMIT;
 use ondisk::{ObjectType, ObjsetType};
-use pool::{Activity, NewDataset, Pool, ScanEnd, ScrubRange, Spa, WithoutKey};
+use pool::{Activity, NewDataset, Pool, ScanEnd, ScrubRange, Spa};
 
 use crate::compare::{Context, Result, compare};
 use crate::driver::Driver;
@@ -91,13 +91,7 @@ impl Driver {
             return Ok(());
         }
         self.note(|| format!("create {name}"));
-        let new = NewDataset {
-            name: full(name, '/'),
-            os_type: ObjsetType::Zfs,
-            props: Vec::new(),
-            key: None,
-            without_key: WithoutKey::Inherit,
-        };
+        let new = NewDataset::inheriting(full(name, '/'), ObjsetType::Zfs);
         let made = spa.txgs().open().0;
         spa.create_dataset(new, Box::new(|_, _| Ok(()))).context(|| format!("create {name}"))?;
         self.model_mut().datasets.insert(name, (None, Arc::default()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use codec::crypt::{Suite, WrappingKey};
 use ondisk::ObjsetType;
-use pool::{KeyFormat, NewDataset, NewKey, Spa, Value, WithoutKey};
+use pool::{KeyFormat, NewDataset, NewKey, Spa, Value};
 use zuse::zpl::create::{FsProps, create_fs};
 
 use crate::compare::{Context, Result};
@@ -47,7 +47,7 @@ impl Storage {
             Storage::Plain | Storage::Dedup => None,
         };
         let os_type = ObjsetType::Zfs;
-        let new = NewDataset { name: name.to_owned(), os_type, props, key, without_key: WithoutKey::Inherit };
+        let new = NewDataset { props, key, ..NewDataset::inheriting(name, os_type) };
         let init = Box::new(move |objset: &_, tx: &_| create_fs(objset, tx, &FsProps::default()));
         spa.create_dataset(new, init).context(|| format!("create {name}"))
     }

@@ -6,7 +6,7 @@ mod live;
 use base::Errno;
 use live::{Live, why};
 use ondisk::ObjsetType;
-use pool::{Error, NewDataset, PropSource, Refusal, Value, WithoutKey};
+use pool::{Error, NewDataset, PropSource, Refusal, Value};
 
 #[test]
 fn file_systems_stand_where_they_were_made() {
@@ -53,11 +53,8 @@ fn what_cannot_be_made_is_refused_and_changes_nothing() {
 
 fn volume(live: &Live, name: &str, size: u64) {
     let new = NewDataset {
-        name: name.to_string(),
-        os_type: ObjsetType::Zvol,
         props: vec![("refreservation".to_string(), Value::Number(size))],
-        key: None,
-        without_key: WithoutKey::Inherit,
+        ..NewDataset::inheriting(name, ObjsetType::Zvol)
     };
     live.spa
         .create_dataset(

@@ -8,7 +8,7 @@ use live::{Live, bytes, why};
 use ondisk::ObjsetType;
 use ondisk::scan::ScanFunc;
 use pool::testing::key;
-use pool::{ChangeKey, Error, KeyStatus, NewDataset, NewKey, Refusal, WithoutKey};
+use pool::{ChangeKey, Error, KeyStatus, NewDataset, NewKey, Refusal};
 
 const MIB: usize = 1 << 20;
 
@@ -226,13 +226,7 @@ fn quotas_hold() {
 }
 
 fn encrypted(live: &Live, name: &str, key: Option<NewKey>) -> Result<(), Error> {
-    let new = NewDataset {
-        name: name.to_string(),
-        os_type: ObjsetType::Zfs,
-        props: Vec::new(),
-        key,
-        without_key: WithoutKey::Inherit,
-    };
+    let new = NewDataset { key, ..NewDataset::inheriting(name, ObjsetType::Zfs) };
     live.spa.create_dataset(new, Box::new(|_, _| Ok(())))
 }
 

@@ -9,7 +9,7 @@ use base::{Env, Errno, tunable};
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
 use oracle::judge;
-use pool::{CreateOptions, Dataset, Error, Hooks, ImportOptions, NewDataset, Refusal, Spa, Space, Value, WithoutKey};
+use pool::{CreateOptions, Dataset, Error, Hooks, ImportOptions, NewDataset, Refusal, Spa, Space, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 
@@ -60,13 +60,7 @@ fn check(dir: &Path, spa: Arc<Spa>) -> Arc<Spa> {
 }
 
 fn child(spa: &Arc<Spa>, name: &str) {
-    let new = NewDataset {
-        name: name.to_string(),
-        os_type: ObjsetType::Zfs,
-        props: Vec::new(),
-        key: None,
-        without_key: WithoutKey::Inherit,
-    };
+    let new = NewDataset::inheriting(name, ObjsetType::Zfs);
     spa.create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
 }
 

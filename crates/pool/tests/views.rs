@@ -12,7 +12,6 @@ use ondisk::{ObjectType, ObjsetType};
 use pool::testing::{Dice, key};
 use pool::{
     ChangeKey, Dataset, Error, ListOptions, NewDataset, NewKey, OpenOptions, Pool, PropSource, Source, Spa, Value,
-    WithoutKey,
 };
 use vdev::{Device, MemoryDevice};
 
@@ -88,11 +87,8 @@ fn cold(devices: &[Arc<MemoryDevice>]) -> Arc<Pool> {
 
 fn create(spa: &Arc<Spa>, name: &str, key: Option<NewKey>) -> Result<(), Error> {
     let new = NewDataset {
-        name: name.to_string(),
-        os_type: if name.contains('v') { ObjsetType::Zvol } else { ObjsetType::Zfs },
-        props: Vec::new(),
         key,
-        without_key: WithoutKey::Inherit,
+        ..NewDataset::inheriting(name, if name.contains('v') { ObjsetType::Zvol } else { ObjsetType::Zfs })
     };
     spa.create_dataset(new, Box::new(|_, _| Ok(())))
 }

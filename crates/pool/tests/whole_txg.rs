@@ -42,10 +42,6 @@ fn newest(dir: &Path) -> Uberblock {
     vdev::label::read_uberblocks(&device, 9).swap_remove(0)
 }
 
-fn dataset(name: &str, os_type: ObjsetType) -> NewDataset {
-    NewDataset { name: name.to_string(), os_type, props: Vec::new(), key: None, without_key: WithoutKey::Inherit }
-}
-
 fn names(all: &[&str]) -> Vec<String> {
     all.iter().map(|name| (*name).to_string()).collect()
 }
@@ -70,7 +66,7 @@ fn volume(spa: &Arc<Spa>, name: &str) {
         let new = NewZap { object_type: ObjectType::ZVOL_PROP, id: Some(2), ..NewZap::default() };
         Zap::create_with(tx, objset, &new)?.add_u64(tx, "size", 1 << 20)
     };
-    spa.create_dataset(dataset(name, ObjsetType::Zvol), Box::new(init)).unwrap();
+    spa.create_dataset(NewDataset::inheriting(name, ObjsetType::Zvol), Box::new(init)).unwrap();
 }
 
 /// A full stream for `fs`, without records.
@@ -117,7 +113,7 @@ const DEEDS: [(&str, Deed); 12] = [
     }),
     ("create", |spa, armed| {
         armed();
-        spa.create_dataset(dataset("t/new", ObjsetType::Zfs), Box::new(|_, _| Ok(())))
+        spa.create_dataset(NewDataset::inheriting("t/new", ObjsetType::Zfs), Box::new(|_, _| Ok(())))
     }),
     ("bookmark", |spa, armed| {
         armed();
@@ -160,7 +156,7 @@ const DEEDS: [(&str, Deed); 12] = [
 fn a_task_that_fails_half_way_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let spa = make(dir.path());
-    spa.create_dataset(dataset("t/a", ObjsetType::Zfs), Box::new(|_, _| Ok(()))).unwrap();
+    spa.create_dataset(NewDataset::inheriting("t/a", ObjsetType::Zfs), Box::new(|_, _| Ok(()))).unwrap();
     volume(&spa, "t/v");
     write(&spa, "t/a");
     spa.snapshot(&names(&["t/a@1"]), &[]).unwrap();

@@ -10,7 +10,7 @@ use dmu::{NewObject, Object, Objset};
 use ondisk::zil::{Record, TxType, Write};
 use ondisk::{BlkPtr, ObjectType, ObjsetType, ZilHeader};
 use oracle::judge;
-use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa, WithoutKey};
+use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, Direction, FileDevice};
 use zil::write::{BlockGot, Got, Itx, ItxData, WriteSource, Zil};
@@ -49,7 +49,7 @@ fn make(dir: &Path, words: &str) -> Arc<Spa> {
     for (name, key) in [("t/p", None), ("t/e", Some(key()))] {
         let name = name.to_owned();
         let os_type = ObjsetType::Zfs;
-        let new = NewDataset { name, os_type, props: Vec::new(), key, without_key: WithoutKey::Inherit };
+        let new = NewDataset { key, ..NewDataset::inheriting(name, os_type) };
         spa.create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
     }
     spa

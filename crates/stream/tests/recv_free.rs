@@ -6,7 +6,7 @@ mod target;
 use base::tunable;
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
-use pool::{NewDataset, Spa, WithoutKey};
+use pool::{NewDataset, Spa};
 use stream::recv::RecvArgs;
 use stream::send::SendFlags;
 use target::Target;
@@ -23,13 +23,7 @@ const FLAGS: SendFlags =
 
 /// Creates an object with blocks of this size in a new file system.
 fn object(spa: &std::sync::Arc<Spa>, name: &str, block_size: u64) -> Object {
-    let new = NewDataset {
-        name: name.to_owned(),
-        os_type: ObjsetType::Zfs,
-        props: Vec::new(),
-        key: None,
-        without_key: WithoutKey::Inherit,
-    };
+    let new = NewDataset::inheriting(name, ObjsetType::Zfs);
     spa.create_dataset(new, Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default()))).unwrap();
     let objset = spa.objset(&spa.view().unwrap().dataset(name).unwrap()).unwrap();
     let new = NewObject { object_type: ObjectType::PLAIN_FILE_CONTENTS, block_size, ..NewObject::default() };

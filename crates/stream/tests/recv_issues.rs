@@ -7,7 +7,7 @@ mod target;
 use base::Errno;
 use ondisk::send::{FreeObjects, feature};
 use oracle::fixtures;
-use pool::{NewDataset, OpenOptions, Pool, WithoutKey};
+use pool::{NewDataset, OpenOptions, Pool};
 use stream::recv::RecvArgs;
 use stream::send::SendFlags;
 use stream::{Header, Record};
@@ -385,13 +385,7 @@ fn a_dataset_may_be_renamed_while_it_is_received() {
         let (first, second) = if fits { ("recva/a", "recva/b") } else { ("recva/c", "recva/d") };
         let work = Box::new(|| {
             target.spa().rename(first, second).unwrap();
-            let new = NewDataset {
-                name: first.to_owned(),
-                os_type: ondisk::ObjsetType::Zfs,
-                props: Vec::new(),
-                key: None,
-                without_key: WithoutKey::Inherit,
-            };
+            let new = NewDataset::inheriting(first, ondisk::ObjsetType::Zfs);
             target.spa().create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
         });
         let input = Meanwhile { bytes, left: bytes.len() / 2, work: Some(work) };

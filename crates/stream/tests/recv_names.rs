@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dmu::{NewObject, Zap};
 use ondisk::{ObjectType, ObjsetType};
-use pool::{NewDataset, Spa, WithoutKey};
+use pool::{NewDataset, Spa};
 use stream::recv::{Received, RecvArgs};
 use target::Target;
 use target::remake::{boundaries, parts, resumed_at};
@@ -20,13 +20,7 @@ const FORM_D: u64 = 0x10;
 
 /// Creates a file system.
 fn create(spa: &Arc<Spa>, name: &str, normalization: u64) {
-    let new = NewDataset {
-        name: name.to_owned(),
-        os_type: ObjsetType::Zfs,
-        props: Vec::new(),
-        key: None,
-        without_key: WithoutKey::Inherit,
-    };
+    let new = NewDataset::inheriting(name, ObjsetType::Zfs);
     let props = FsProps { normalization, ..FsProps::default() };
     spa.create_dataset(new, Box::new(move |objset, tx| create_fs(objset, tx, &props))).unwrap();
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base::{Env, Errno};
 use ondisk::ObjsetType;
-use pool::{NewDataset, Value, WithoutKey};
+use pool::{NewDataset, Value};
 use scratch::Scratch;
 use zpl::create::{FsProps, create_fs};
 use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Zfs};
@@ -39,11 +39,8 @@ fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
 
 fn create(scratch: &Scratch, name: &str, props: &[(&str, u64)]) -> Zfs {
     let new = NewDataset {
-        name: name.to_string(),
-        os_type: ObjsetType::Zfs,
         props: props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect(),
-        key: None,
-        without_key: WithoutKey::Inherit,
+        ..NewDataset::inheriting(name, ObjsetType::Zfs)
     };
     scratch.spa().create_dataset(new, Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default()))).unwrap();
     Zfs::open(scratch.spa(), name).unwrap()

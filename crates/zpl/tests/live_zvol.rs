@@ -5,7 +5,7 @@ mod scratch;
 
 use base::Errno;
 use ondisk::ObjsetType;
-use pool::{NewDataset, Value, WithoutKey};
+use pool::{NewDataset, Value};
 use scratch::Scratch;
 use zpl::create::create_volume;
 use zpl::live::Volume;
@@ -15,11 +15,8 @@ fn a_volume_is_a_vector_of_bytes() {
     let mut scratch = Scratch::new();
     let (size, block) = (1u64 << 20, 8u64 << 10);
     let new = NewDataset {
-        name: "t/vol".to_string(),
-        os_type: ObjsetType::Zvol,
         props: vec![("volsize".to_string(), Value::Number(size)), ("volblocksize".to_string(), Value::Number(block))],
-        key: None,
-        without_key: WithoutKey::Inherit,
+        ..NewDataset::inheriting("t/vol", ObjsetType::Zvol)
     };
     let init = Box::new(move |objset: &_, tx: &_| create_volume(objset, tx, size, block));
     scratch.spa().create_dataset(new, init).unwrap();

@@ -100,13 +100,8 @@ fn encryption_that_is_asked_for_is_there_or_nothing_is() {
         assert_eq!(errno(volume), Errno::EINVAL, "{cipher:?}");
         let fs_props = vec![("encryption".to_owned(), cipher.clone())];
         let spa = pool.spa().unwrap();
-        let new = zuse::pool::NewDataset {
-            name: "t/plain".into(),
-            os_type: zuse::ondisk::ObjsetType::Zfs,
-            props: fs_props,
-            key: None,
-            without_key: zuse::pool::WithoutKey::Inherit,
-        };
+        let plain = zuse::pool::NewDataset::inheriting("t/plain", zuse::ondisk::ObjsetType::Zfs);
+        let new = zuse::pool::NewDataset { props: fs_props, ..plain };
         assert!(spa.create_dataset(new, Box::new(|_, _| Ok(()))).is_err(), "{cipher:?}");
     }
     for of_key in [("keyformat", text("raw")), ("pbkdf2iters", Value::Number(400_000)), ("keylocation", text("prompt"))]

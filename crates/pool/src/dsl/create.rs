@@ -35,6 +35,14 @@ pub struct NewDataset {
     pub without_key: WithoutKey,
 }
 
+impl NewDataset {
+    /// A dataset without properties or a key of its own.
+    #[must_use]
+    pub fn inheriting(name: impl Into<String>, os_type: ObjsetType) -> NewDataset {
+        NewDataset { name: name.into(), os_type, props: Vec::new(), key: None, without_key: WithoutKey::Inherit }
+    }
+}
+
 impl Spa {
     /// Makes a file system or volume below an existing file system.
     ///

@@ -43,9 +43,7 @@ fn again(spa: Arc<Spa>, device: &Arc<dyn Device>) -> Arc<Spa> {
 }
 
 fn create(spa: &Arc<Spa>, name: &str) -> Result<(), Error> {
-    let name = name.to_string();
-    let without_key = WithoutKey::Inherit;
-    let new = NewDataset { name, os_type: ObjsetType::Zfs, props: Vec::new(), key: None, without_key };
+    let new = NewDataset::inheriting(name, ObjsetType::Zfs);
     let one = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 4096, ..NewObject::default() };
     spa.create_dataset(
         new,
@@ -293,13 +291,7 @@ fn errata_are_told_and_obeyed() {
         pbkdf2_iters: 0,
         salt: 0,
     };
-    let new = NewDataset {
-        name: "t/e".to_string(),
-        os_type: ObjsetType::Zfs,
-        props: Vec::new(),
-        key: Some(key),
-        without_key: WithoutKey::Inherit,
-    };
+    let new = NewDataset { key: Some(key), ..NewDataset::inheriting("t/e", ObjsetType::Zfs) };
     spa.create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
     spa.snapshot(&["t/e@1".to_string()], &[]).unwrap();
     let erratum = |spa: &Arc<Spa>| spa.view().unwrap().erratum().unwrap();

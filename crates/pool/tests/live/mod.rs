@@ -8,9 +8,7 @@ use base::Env;
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
 use oracle::judge;
-use pool::{
-    CreateOptions, Error, HeldElsewhere, Hooks, ImportOptions, NewDataset, Pool, Refusal, Spa, Value, WithoutKey,
-};
+use pool::{CreateOptions, Error, HeldElsewhere, Hooks, ImportOptions, NewDataset, Pool, Refusal, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 
@@ -70,13 +68,7 @@ impl Live {
 
     pub fn create(&self, name: &str, props: &[(&str, u64)]) -> Result<(), Error> {
         let props = props.iter().map(|(name, n)| ((*name).to_string(), Value::Number(*n))).collect();
-        let new = NewDataset {
-            name: name.to_string(),
-            os_type: ObjsetType::Zfs,
-            props,
-            key: None,
-            without_key: WithoutKey::Inherit,
-        };
+        let new = NewDataset { props, ..NewDataset::inheriting(name, ObjsetType::Zfs) };
         self.spa.create_dataset(new, Box::new(|_, _| Ok(())))
     }
 

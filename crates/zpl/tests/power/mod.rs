@@ -9,7 +9,7 @@ use base::{Env, tunable};
 use codec::crypt::{Suite, WrappingKey};
 use ondisk::ObjsetType;
 use oracle::judge;
-use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa, Value, WithoutKey};
+use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa, Value};
 use tempfile::TempDir;
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice, MemoryDevice};
@@ -102,13 +102,7 @@ impl Rig {
             salt: 0,
         });
         let props = props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect();
-        let new = NewDataset {
-            name: name.to_string(),
-            os_type: ObjsetType::Zfs,
-            props,
-            key,
-            without_key: WithoutKey::Inherit,
-        };
+        let new = NewDataset { props, key, ..NewDataset::inheriting(name, ObjsetType::Zfs) };
         let init = Box::new(move |objset: &_, tx: &_| create_fs(objset, tx, &FsProps::default()));
         self.spa.create_dataset(new, init).unwrap();
         Zfs::open(&self.spa, name).unwrap()
@@ -117,11 +111,8 @@ impl Rig {
     pub(crate) fn volume(&self, name: &str, size: u64, block: u64) {
         let props = [("volsize", size), ("volblocksize", block)];
         let new = NewDataset {
-            name: name.to_string(),
-            os_type: ObjsetType::Zvol,
             props: props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect(),
-            key: None,
-            without_key: WithoutKey::Inherit,
+            ..NewDataset::inheriting(name, ObjsetType::Zvol)
         };
         let init = Box::new(move |objset: &_, tx: &_| create_volume(objset, tx, size, block));
         self.spa.create_dataset(new, init).unwrap();

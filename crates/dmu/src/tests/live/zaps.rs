@@ -11,6 +11,13 @@ use crate::sa::{Attr, SaTable, SaValue, words};
 use crate::testing::Rng;
 use crate::{Error, NewObject, Object, Objset, Tx, Zap, ZapValue};
 
+/// A new object set, and a ZAP in it.
+fn new_zap(pool: &TestPool, tx: &Tx) -> (Arc<Objset>, Zap) {
+    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, tx).unwrap();
+    let zap = Zap::create(tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    (os, zap)
+}
+
 fn compare(zap: &Zap, model: &BTreeMap<String, ZapValue>) {
     let entries = zap.entries().unwrap().map(|entry| {
         let entry = entry.unwrap();
@@ -27,8 +34,7 @@ fn compare(zap: &Zap, model: &BTreeMap<String, ZapValue>) {
 fn zaps_change_txg_by_txg() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
-    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    let (os, zap) = new_zap(&pool, &tx);
     drop(tx);
     let id = zap.object().id();
     let mut rng = Rng(11);
@@ -64,8 +70,7 @@ type Values = BTreeMap<Attr, Vec<u8>>;
 fn a_value_that_is_no_number_is_not_added_to() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
-    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    let (_os, zap) = new_zap(&pool, &tx);
     let value = ZapValue::from_ints(8, &[7, 8]);
     zap.add_value(&tx, "two", &value).unwrap();
     zap.add_u64(&tx, "one", 7).unwrap();
@@ -78,8 +83,7 @@ fn a_value_that_is_no_number_is_not_added_to() {
 fn leaves_that_count_too_few_entries_keep_them() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
-    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    let (_os, zap) = new_zap(&pool, &tx);
     let names: Vec<String> = (0..1000).map(|n| format!("name {n}")).collect();
     names.iter().for_each(|name| zap.update(&tx, name, 8, &[1, 2, 3]).unwrap());
     assert!(zap.object().nblocks() > 3);

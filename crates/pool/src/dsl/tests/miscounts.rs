@@ -14,6 +14,15 @@ fn recorded(view: &Pool) -> Vec<String> {
     wrong.filter_map(|record| record.list.get_str("history internal str").map(str::to_owned)).collect()
 }
 
+/// Makes `t/a` say that it refers to 512 bytes.
+fn count_too_little(spa: &Arc<Spa>) {
+    spa.sync_task(|cx| {
+        let head = cx.spa.find_head(cx.mos, "t/a")?;
+        cx.mos.edit_dataset(cx.tx, head.id, |phys| phys.referenced_bytes = 512)
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_counter_that_would_fall_below_zero_is_held_there_and_recorded() {
     let (spa, _device) = pool();
@@ -28,11 +37,7 @@ fn a_counter_that_would_fall_below_zero_is_held_there_and_recorded() {
         object.write(&tx, 0, &noise).unwrap();
         object.id()
     };
-    spa.sync_task(|cx| {
-        let head = cx.spa.find_head(cx.mos, "t/a")?;
-        cx.mos.edit_dataset(cx.tx, head.id, |phys| phys.referenced_bytes = 512)
-    })
-    .unwrap();
+    count_too_little(&spa);
     objset.free_object(&spa.tx(1 << 20).unwrap(), id).unwrap();
     spa.sync().unwrap();
     let view = spa.view().unwrap();
@@ -50,11 +55,7 @@ fn a_unique_figure_that_would_fall_below_zero_when_it_is_counted_anew_is_recorde
     let (one, two) = ("t/a@one".to_string(), "t/a@two".to_string());
     spa.snapshot(std::slice::from_ref(&one), &[]).unwrap();
     spa.snapshot(std::slice::from_ref(&two), &[]).unwrap();
-    spa.sync_task(|cx| {
-        let head = cx.spa.find_head(cx.mos, "t/a")?;
-        cx.mos.edit_dataset(cx.tx, head.id, |phys| phys.referenced_bytes = 512)
-    })
-    .unwrap();
+    count_too_little(&spa);
     spa.destroy_snapshots(&[two], false).unwrap();
     let view = spa.view().unwrap();
     let head = view.dataset("t/a").unwrap();
@@ -92,9 +93,7 @@ fn a_block_of_a_clone_that_was_freed_and_never_written_is_recorded() {
 #[test]
 fn a_key_that_does_not_say_how_many_have_it_is_neither_shared_nor_freed() {
     let (spa, _device) = pool();
-    let (name, key) = ("t/e".to_string(), Some(testing::key(1)));
-    let without_key = WithoutKey::Inherit;
-    let new = NewDataset { name, os_type: ObjsetType::Zfs, props: Vec::new(), key, without_key };
+    let new = NewDataset { key: Some(testing::key(1)), ..NewDataset::inheriting("t/e", ObjsetType::Zfs) };
     spa.create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
     spa.snapshot(&["t/e@s".to_string()], &[]).unwrap();
     spa.clone_dataset("t/e@s", "t/c", Vec::new()).unwrap();
