@@ -129,10 +129,17 @@ impl Driver {
 
     /// Waits until everything is on disk. Returns the txg of the last change, which is then on disk.
     ///
+    /// A txg in which nothing changed has no uberblock, and the next import gives out its number again: such a txg is not promised.
+    ///
     /// # Errors
-    /// Those of the pool.
+    /// Those of the pool; when a txg without an uberblock changed the contents.
     pub fn sync(&mut self) -> Result<u64> {
         self.spa.sync().context(|| "sync".to_string())?;
+        let written = self.spa.uberblock().txg.0;
+        if written < self.txg && self.history.at(written) != self.model {
+            return Err(format!("txg {} changed the contents, but the last uberblock is of txg {written}", self.txg));
+        }
+        self.txg = self.txg.min(written);
         self.history.keep(self.txg, &self.model);
         Ok(self.txg)
     }
