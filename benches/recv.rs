@@ -1,5 +1,6 @@
 //! `cargo bench -p zuse-benches --bench recv [-- blocks=1000000 files=100000 rounds=5]`: the streams of the benchmark `send` received into new pools,
-//! with batches of several sizes (`zfs_recv_write_batch_size`), or of `batch=N` bytes alone, beside OpenZFS's own engine, in turn.
+//! with batches of several sizes (`zfs_recv_write_batch_size`), or of `batch=N` bytes alone, beside OpenZFS's own engine, in turn. `tun=vdev_io=buffered`
+//! goes through the page cache.
 //!
 //! Prints blocks per CPU second and per second of wall time, and the peak of the process's memory; medians. The pools that are sent, and the
 //! streams, are kept in `$ZUSE_BENCH_DIR` (`target/bench`) for the next time.
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use ::pool::Spa;
 use benches::pool::{self as bench, Shape};
 use benches::streams::{Cost, PERCENT, SENT, Sent, Source, cost, figure, kept, touched, warm};
-use benches::{median, number, run_peer, zpeer};
+use benches::{median, number, run_peer, set_tunables, zpeer};
 use stream::recv::{Progress, RecvArgs, receive};
 use stream::{Reader, Record};
 
@@ -29,6 +30,7 @@ fn main() {
     if touched() {
         return;
     }
+    set_tunables();
     let (blocks, files, rounds) = (number("blocks", 50_000), number("files", 5000), number("rounds", 3));
     let Some(peer) = zpeer() else {
         println!("recv: skipped; it needs the peer, that makes its pools (peer/build-peer target/peer)");

@@ -64,6 +64,19 @@ pub fn number(name: &str, or: u64) -> u64 {
     text(name, "").parse().unwrap_or(or)
 }
 
+/// Sets the tunables that the command line names, as the peer does: `tun=NAME=VALUE`.
+///
+/// # Panics
+/// When there is no such tunable: another thing would be measured.
+pub fn set_tunables() {
+    for arg in std::env::args() {
+        let Some((name, value)) = arg.strip_prefix("tun=").and_then(|pair| pair.split_once('=')) else { continue };
+        if let Err(why) = base::tunable::set(name, value) {
+            panic!("{arg}: {why}");
+        }
+    }
+}
+
 /// Seconds of CPU time that this thread has used. Other work on the machine does not count (though it shares the caches).
 #[must_use]
 pub fn cpu_seconds() -> f64 {

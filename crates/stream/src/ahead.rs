@@ -14,8 +14,9 @@ use zio::Buf;
 const FIRST: usize = 64 << 10;
 /// Maximum size of a piece in bytes, unless one payload is longer.
 const MOST: usize = 1 << 20;
-/// Maximum number of spare pieces, which are refilled once no part of them is held any more.
-const SPARE: usize = 128;
+/// Maximum number of spare pieces, which are refilled once no part of them is held any more: as many as a receive has under way. Memory that is
+/// given back instead is cleared by the system each time that it comes again.
+const SPARE: usize = 512;
 
 /// The input and the bytes of it that are read but not yet taken, in one piece.
 #[derive(Debug)]
