@@ -54,7 +54,7 @@ fn load(header: &SpaceMapHeader, geometry: MapGeometry, entries: &[u8], block: u
 }
 
 fn apply(changes: Vec<space::log::LogChange>) {
-    let vdev = |id: u32| (id, VdevChanges::new(24 + id, vec![Txg(u64::from(id) * 5); 16]));
+    let vdev = |id: u32| (id, VdevChanges::new(24 + id, 9 + id, vec![Txg(u64::from(id) * 5); 16]));
     let mut unflushed = Unflushed::new([vdev(0), vdev(1), vdev(2)]);
     let _ = unflushed.apply(vec![(Txg(9), changes)]);
     for vdev in (0..3).filter_map(|id| unflushed.vdev(id)) {

@@ -31,8 +31,8 @@ pub enum Error {
         /// Its length in units of the map.
         run: u64,
     },
-    /// An entry of a log lies in no metaslab of its vdev, or in two.
-    #[error("log of txg {txg}: range {start:#x}+{size:#x} of vdev {vdev} is not within one metaslab")]
+    /// An entry of a log lies in no metaslab of its vdev, or in two, or ends within a sector.
+    #[error("log of txg {txg}: range {start:#x}+{size:#x} of vdev {vdev} is not made of whole sectors of one metaslab")]
     NoMetaslab {
         /// The log.
         txg: Txg,

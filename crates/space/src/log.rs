@@ -105,6 +105,8 @@ impl MetaslabChanges {
 #[derive(Clone, Debug)]
 pub struct VdevChanges {
     ms_shift: u32,
+    /// Bytes of a sector: a metaslab's own map holds whole sectors.
+    sector: u64,
     /// The unflushed txg of each metaslab: its own map holds all earlier changes.
     unflushed_txgs: Vec<Txg>,
     changed: BTreeMap<u64, MetaslabChanges>,
@@ -112,11 +114,11 @@ pub struct VdevChanges {
 }
 
 impl VdevChanges {
-    /// Creates the set for a vdev with metaslabs of 2^`ms_shift` bytes, and their unflushed txgs: the object
+    /// Creates the set for a vdev with metaslabs of 2^`ms_shift` bytes in sectors of 2^`ashift`, and their unflushed txgs: the object
     /// `com.delphix:ms_unflushed_phys_txgs` of the vdev's top ZAP. (Without the object each is 0: all logs apply.)
     #[must_use]
-    pub const fn new(ms_shift: u32, unflushed_txgs: Vec<Txg>) -> Self {
-        VdevChanges { ms_shift, unflushed_txgs, changed: BTreeMap::new(), held: BTreeMap::new() }
+    pub const fn new(ms_shift: u32, ashift: u32, unflushed_txgs: Vec<Txg>) -> Self {
+        VdevChanges { ms_shift, sector: 1 << ashift, unflushed_txgs, changed: BTreeMap::new(), held: BTreeMap::new() }
     }
 
     /// Returns the changes of metaslab `id`, if there are any.
@@ -143,7 +145,8 @@ impl VdevChanges {
         let id_of = |at: u64| at.checked_shr(self.ms_shift).unwrap_or(u64::MAX);
         let id = id_of(start);
         let unflushed = usize::try_from(id).ok().and_then(|n| self.unflushed_txgs.get(n)).ok_or_else(stray)?;
-        if change.end <= start || id_of(change.end - 1) != id {
+        let whole = start.is_multiple_of(self.sector) && change.end.is_multiple_of(self.sector);
+        if !whole || change.end <= start || id_of(change.end - 1) != id {
             return Err(stray());
         }
         Ok((txg >= *unflushed).then_some(id))

@@ -57,7 +57,7 @@ proptest! {
             let bytes = start * 512..(start + len) * 512;
             if *action == Action::Alloc { now.add(bytes).unwrap() } else { now.remove(bytes).unwrap() }
         }
-        let none = || Unflushed::new([(5, VdevChanges::new(MS_SHIFT, flushed.map(Txg).to_vec()))]);
+        let none = || Unflushed::new([(5, VdevChanges::new(MS_SHIFT, 9, flushed.map(Txg).to_vec()))]);
         let (mut logs, mut all) = (none(), Vec::new());
         for txg in 0..13 {
             let runs: Vec<_> = history.iter().filter(|h| h.0 == txg).map(|h| (h.1, h.2, h.3, Some(5))).collect();
@@ -102,7 +102,7 @@ proptest! {
             prop_assert!(SpaceMapReader::new(&header, geometry, blocks()).count() <= 65);
         }
         if let Ok(changes) = decode_log(Txg(1), &header, blocks()) {
-            let _ = Unflushed::new([(0, VdevChanges::new(shift, vec![Txg(0); 4]))]).apply(vec![(Txg(1), changes)]);
+            let _ = Unflushed::new([(0, VdevChanges::new(shift, 9, vec![Txg(0); 4]))]).apply(vec![(Txg(1), changes)]);
         }
     }
 }
@@ -127,7 +127,7 @@ fn contradictions_are_errors() {
     assert!(load_metaslab(&long, geometry, blocks.clone()).is_err());
     assert!(matches!(decode_log(Txg(3), &header, blocks), Err(Error::NoVdev { txg: Txg(3) })));
 
-    let mut logs = Unflushed::new([(1, VdevChanges::new(MS_SHIFT, vec![Txg(0); 2]))]);
+    let mut logs = Unflushed::new([(1, VdevChanges::new(MS_SHIFT, 9, vec![Txg(0); 2]))]);
     let mut apply = |txg, vdev, start, end| {
         let applied = logs.apply(vec![(Txg(txg), vec![LogChange { vdev, action: a, start, end }])]);
         applied.map_err(|e| (e.txg.0, e.source))
@@ -139,4 +139,11 @@ fn contradictions_are_errors() {
     assert!(matches!(apply(6, 1, 16000, 17000), Err((6, Error::NoMetaslab { .. }))));
     assert!(matches!(apply(6, 1, 1 << 20, (1 << 20) + 512), Err((6, Error::NoMetaslab { .. }))));
     assert!(matches!(apply(6, 1, 512, 0), Err((6, Error::NoMetaslab { .. }))));
+
+    // sectors of 4 KiB, whose maps cannot hold a range that ends between two
+    let mut logs = Unflushed::new([(1, VdevChanges::new(MS_SHIFT, 12, vec![Txg(0); 2]))]);
+    for (start, end) in [(512, 4096), (4096, 4608)] {
+        let odd = logs.apply(vec![(Txg(5), vec![LogChange { vdev: 1, action: a, start, end }])]);
+        assert!(matches!(odd.map_err(|e| e.source), Err(Error::NoMetaslab { .. })));
+    }
 }

@@ -46,7 +46,7 @@ impl Disk {
     /// Returns the allocated space of a vdev as an import finds it.
     fn allocated(&self, vdev: u32, metaslabs: u32) -> RangeTree {
         let txgs = (0..metaslabs).map(|m| self.unflushed.get(&(vdev, m)).copied().unwrap_or(Txg(0))).collect();
-        let mut logs = Unflushed::new([(vdev, VdevChanges::new(MS_SHIFT, txgs))]);
+        let mut logs = Unflushed::new([(vdev, VdevChanges::new(MS_SHIFT, 9, txgs))]);
         for (txg, object) in &self.logs {
             let (header, _) = &self.objects[object];
             logs.apply(vec![(*txg, decode_log(*txg, header, self.blocks(*object)).unwrap())]).unwrap();
@@ -213,7 +213,7 @@ fn space_of(
 ) -> (SpaceManager, SpaceSync) {
     let disk = store.0.lock().clone();
     let txgs: Vec<Txg> = (0..metaslabs).map(|m| disk.unflushed.get(&(0, m)).copied().unwrap_or(Txg(0))).collect();
-    let mut unflushed = Unflushed::new([(0, VdevChanges::new(MS_SHIFT, txgs))]).holding(released);
+    let mut unflushed = Unflushed::new([(0, VdevChanges::new(MS_SHIFT, 9, txgs))]).holding(released);
     let mut logs = Vec::new();
     for (txg, object) in &disk.logs {
         let (header, _) = &disk.objects[object];

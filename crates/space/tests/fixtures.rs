@@ -63,7 +63,8 @@ fn unflushed(mos: &Arc<Objset>) -> Unflushed {
         let object = top_zap.and_then(|id| zap(mos, id).lookup_u64("com.delphix:ms_unflushed_phys_txgs").unwrap());
         let mut txgs = object.map_or(vec![], |id| words(mos, id));
         txgs.resize(metaslabs(top), 0);
-        (top.id() as u32, VdevChanges::new(top.config().ms_shift as u32, txgs.into_iter().map(Txg).collect()))
+        let txgs = txgs.into_iter().map(Txg).collect();
+        (top.id() as u32, VdevChanges::new(top.config().ms_shift as u32, top.ashift(), txgs))
     });
     let mut unflushed = Unflushed::new(changes);
     let Some(logs) = zap(mos, 1).lookup_u64("com.delphix:log_spacemap_zap").unwrap() else { return unflushed };

@@ -155,7 +155,7 @@ impl Pool {
         for top in concrete() {
             let txgs = self.unflushed_txgs(top)?;
             let id = u32::try_from(top.id()).unwrap_or(u32::MAX);
-            changes.push((id, VdevChanges::new(top.config().ms_shift as u32, txgs)));
+            changes.push((id, VdevChanges::new(top.config().ms_shift as u32, top.ashift(), txgs)));
         }
         let mut unflushed = Unflushed::new(changes);
         log::read(self, &self.mos, &mut unflushed)?;

@@ -138,7 +138,7 @@ pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u3
     for top in tops() {
         let mut stored = read_top(mos, top)?;
         let txgs = std::mem::take(&mut stored.unflushed_txgs);
-        changes.push((number(top)?, VdevChanges::new(top.config().ms_shift as u32, txgs)));
+        changes.push((number(top)?, VdevChanges::new(top.config().ms_shift as u32, top.ashift(), txgs)));
         vdevs.insert(number(top)?, stored);
     }
     let began = Instant::now();
