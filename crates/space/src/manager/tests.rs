@@ -1,7 +1,5 @@
 #![allow(clippy::unwrap_used)]
 
-use std::time::Instant;
-
 use ondisk::Dva;
 
 use super::*;
@@ -244,38 +242,6 @@ fn figures_and_fragmentation_are_of_complete_txgs() {
     assert_eq!((mgr.figures(Class::Normal).alloc, mgr.fragmentation(Class::Normal)), (0, Some(0)));
     assert_eq!(mgr.start_pass(Txg(5)).unwrap(), [(0, (dva.offset() >> 20) as u32)]);
     assert_eq!(mgr.vdev_figures(0).space, 4 << 20);
-}
-
-/// A benchmark, not a test: allocations per second in a loaded metaslab, one by one and in runs of 64, and frees with their sync.
-#[test]
-#[ignore = "prints a measurement"]
-fn allocations_per_second() {
-    const N: usize = 1 << 20;
-    for fragmented in [false, true] {
-        let mgr = manager([top(0, Class::Normal, 4, 34)]);
-        if fragmented {
-            // every other 8 KiB of the first GiB of each metaslab
-            for m in 0..4u64 {
-                for n in 0..1u64 << 16 {
-                    mgr.claim(0, (m << 34) + n * 16384, 8192, Txg(4)).unwrap();
-                }
-            }
-        }
-        let began = Instant::now();
-        for n in 0..N {
-            std::hint::black_box(
-                mgr.allocate(&SpaceRequest { hint: n as u64 >> 8, ..request(Class::Normal) }, 4096).unwrap(),
-            );
-        }
-        let single = N as f64 / began.elapsed().as_secs_f64();
-        let mut got = Vec::with_capacity(N);
-        let began = Instant::now();
-        for _ in 0..N / 64 {
-            mgr.allocate_many(&request(Class::Normal), &[8192; 64], &mut got).unwrap();
-        }
-        let many = got.len() as f64 / began.elapsed().as_secs_f64();
-        println!("fragmented {fragmented}: {:.1} M/s one by one, {:.1} M/s in runs of 64", single / 1e6, many / 1e6);
-    }
 }
 
 #[test]
