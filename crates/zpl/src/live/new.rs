@@ -21,7 +21,7 @@ const DNODE_FIXED: usize = 64 + 128;
 const TOUPPER: u64 = 0x2;
 const S_ISGID: u32 = 0o2000;
 /// Maximum number of slots of a dnode.
-const MAX_SLOTS: usize = 32;
+pub(super) const MAX_SLOTS: usize = 32;
 /// Longest target of a symbolic link (Linux: `PATH_MAX`, minus the NUL).
 const TARGET_MAX: usize = 4095;
 

@@ -14,7 +14,7 @@ use dmu::sa::Attr;
 use dmu::{Object, Tx};
 use nvlist::{Encoding, NvList, Value};
 use ondisk::BlkPtr;
-use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Write};
+use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Whiteout, Write};
 use pool::Spa;
 use zil::replay::{Entry, Replayed, Replayer};
 use zio::Payload;
@@ -22,7 +22,7 @@ use zio::Payload;
 use super::hold::Shared;
 use super::names::entry_word;
 use super::namespace::Delta;
-use super::new::Recorded;
+use super::new::{MAX_SLOTS, Recorded};
 use super::setattr::acl_values;
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
@@ -129,7 +129,8 @@ impl Replayer for Player<'_> {
     fn frees_long(&self, record: &Record<'_>) -> Option<(Object, Range<u64>)> {
         let (id, range) = match record {
             Record::Truncate { foid, offset, length: 0 } => (*foid, *offset..u64::MAX),
-            Record::Truncate { foid, offset, length } => (*foid, *offset..offset.saturating_add(*length)),
+            // a range that no file can have makes the replay of the record fail
+            Record::Truncate { foid, offset, length } => (*foid, *offset..end_of(*foid, *offset, *length).ok()?),
             Record::SetAttr(set) if set.mask & ATTR_SIZE != 0 => (set.foid, set.size..u64::MAX),
             _ => return None,
         };
@@ -219,7 +220,7 @@ impl Zfs {
                 ..NewFile::new(kind, (new.mode & 0o7777) as u32)
             };
             let owner = owner_of(new.uid, new.gid);
-            let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new));
+            let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new)?);
             let node = self.make_node(tx, &birth)?;
             if let Err(error) = dir.dir()?.add_u64(tx, new.name, entry_word(node.id(), kind)) {
                 self.unmake_node(tx, &node)?;
@@ -243,7 +244,7 @@ impl Zfs {
     fn play_hidden_dir(&self, tx: &Tx, new: &Create<'_>) -> Result<(), Error> {
         let node = self.znode(new.doid)?;
         let _content = node.content.write();
-        self.make_hidden_dir(tx, &node, Some(recorded_of(new))).map(|_| ())
+        self.make_hidden_dir(tx, &node, Some(recorded_of(new)?)).map(|_| ())
     }
 
     fn play_rename(&self, rename: &Rename<'_>, kind: TxType) -> Result<(), Error> {
@@ -252,11 +253,12 @@ impl Zfs {
             TxType::RenameWhiteout => RenameMode::Whiteout,
             _ => RenameMode::Replace,
         };
-        let whiteout = rename.whiteout.map(|new| {
-            let crtime = time(new.crtime);
-            let recorded = Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime };
-            (owner_of(new.uid, new.gid), recorded)
-        });
+        let whiteout = |new: &Whiteout| -> Result<(Cred, Recorded), Error> {
+            let (id, slots) = (new.foid, slots(new.foid, new.slots)?);
+            let recorded = Recorded { id, slots, generation: new.generation, crtime: time(new.crtime) };
+            Ok((owner_of(new.uid, new.gid), recorded))
+        };
+        let whiteout = rename.whiteout.as_ref().map(whiteout).transpose()?;
         let (from, to) = ((rename.sdoid, rename.src), (rename.tdoid, rename.dst));
         self.rename_as(&Cred::ROOT, from, to, mode, whiteout)
     }
@@ -268,8 +270,7 @@ impl Zfs {
         let node = self.znode(write.foid)?;
         super::io::expect_file(&node)?;
         let _content = node.content.write();
-        let end = write.offset.checked_add(write.length).filter(|end| *end <= super::io::MAX_SIZE);
-        let end = end.ok_or_else(|| Refusal::FileTooLarge.of(write.foid))?;
+        let end = end_of(write.foid, write.offset, write.length)?;
         if entry.kind == TxType::Write2 {
             return node.edit(self, tx, |attrs| {
                 attrs.size = attrs.size.max(end);
@@ -293,7 +294,7 @@ impl Zfs {
     fn play_truncate(&self, id: u64, offset: u64, length: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
         let size = node.with_attrs(|attrs| attrs.size);
-        let end = offset.saturating_add(length);
+        let end = end_of(id, offset, length)?;
         if length > 0 && offset < size {
             self.punch(&Cred::ROOT, id, offset..end)?;
         }
@@ -370,7 +371,11 @@ impl Zfs {
         super::io::expect_file(&node)?;
         let _content = node.content.write();
         let misfit = || Refusal::Invalid("the blocks to clone have another size").of(id);
-        let first = at.checked_div(block).filter(|first| first.saturating_mul(block) == at).ok_or_else(misfit)?;
+        let end = end_of(id, at, len)?;
+        let first = at.checked_div(block).filter(|first| first * block == at).ok_or_else(misfit)?;
+        if len.div_ceil(block) != bps.len() as u64 {
+            return Err(Error::corrupt(id, "number of blocks to clone, in a log,", bps.len() as u64));
+        }
         if !self.fit_block_size(tx, &node, block, at)? {
             return Err(misfit());
         }
@@ -379,16 +384,22 @@ impl Zfs {
             if !bp.is_hole() {
                 object.write_stored(tx, blkid, Payload::Clone(*bp))?;
             } else if blkid < object.nblocks() {
-                object.free_range(tx, blkid.saturating_mul(block), block)?;
+                object.free_range(tx, blkid * block, block)?;
             }
         }
         let now = self.now();
         node.edit(self, tx, |attrs| {
-            attrs.size = attrs.size.max(at.saturating_add(len));
+            attrs.size = attrs.size.max(end);
             content_modified(attrs, now);
             Ok(())
         })
     }
+}
+
+/// Returns the end of a range in a log, which must be one that a file can have.
+fn end_of(id: u64, offset: u64, length: u64) -> Result<u64, Error> {
+    let end = offset.checked_add(length).filter(|end| *end <= super::io::MAX_SIZE);
+    end.ok_or_else(|| Refusal::FileTooLarge.of(id))
 }
 
 /// Returns the offset and the bytes of a WRITE: those of the record; or a whole block, from its start, of which the record wrote
@@ -408,12 +419,15 @@ fn owner_of(uid: u64, gid: u64) -> Cred {
     Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
 }
 
-fn slots(slots: u64) -> usize {
-    usize::try_from(slots).unwrap_or(1)
+/// Returns the slots of the dnode of a new file.
+fn slots(id: u64, recorded: u64) -> Result<usize, Error> {
+    let slots = usize::try_from(recorded).ok().filter(|slots| (1..=MAX_SLOTS).contains(slots));
+    slots.ok_or_else(|| Error::corrupt(id, "number of slots of a new dnode, in a log,", recorded))
 }
 
-fn recorded_of(new: &Create<'_>) -> Recorded {
-    Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime: time(new.crtime) }
+fn recorded_of(new: &Create<'_>) -> Result<Recorded, Error> {
+    let (id, slots) = (new.foid, slots(new.foid, new.slots)?);
+    Ok(Recorded { id, slots, generation: new.generation, crtime: time(new.crtime) })
 }
 
 /// Returns the changes of further attributes in a record and, if flags are among them, the file's new flags.
