@@ -53,10 +53,9 @@ impl<R: Read> Ahead<R> {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.turn(self.len() + bytes.len());
         let to = self.end..self.end + bytes.len();
-        if let Some(room) = self.piece.get_mut().and_then(|piece| piece.get_mut(to)) {
-            room.copy_from_slice(bytes);
-            self.end += bytes.len();
-        }
+        let room = self.piece.get_mut().and_then(|piece| piece.get_mut(to));
+        room.expect("a new piece has room for it").copy_from_slice(bytes);
+        self.end += bytes.len();
     }
 
     /// Number of bytes that can be taken without reading.
@@ -72,9 +71,10 @@ impl<R: Read> Ahead<R> {
             if self.end == self.piece.len() || outgrown || self.piece.get_mut().is_none() {
                 self.turn(need);
             }
-            let Some(room) = self.piece.get_mut().and_then(|piece| piece.get_mut(self.end..)) else { break };
+            let room = self.piece.get_mut().and_then(|piece| piece.get_mut(self.end..));
+            let room = room.expect("a piece that nobody holds");
             let most = if self.exact { need - (self.end - self.at) } else { room.len() };
-            let Some(room) = room.get_mut(..most.min(room.len())) else { break };
+            let (room, _) = room.split_at_mut(most.min(room.len()));
             let full = room.len();
             match self.input.read(room) {
                 Ok(0) => break,
@@ -99,10 +99,8 @@ impl<R: Read> Ahead<R> {
         let size = need.min(2 * have).max(self.next);
         let again = self.spare.iter_mut().rposition(|piece| piece.len() >= size && piece.get_mut().is_some());
         let mut piece = again.and_then(|n| self.spare.remove(n)).unwrap_or_else(|| Buf::zeros(size));
-        let left = self.piece.get(self.at..self.end).unwrap_or(&[]);
-        if let Some(to) = piece.get_mut().and_then(|piece| piece.get_mut(..have)) {
-            to.copy_from_slice(left);
-        }
+        let to = piece.get_mut().and_then(|piece| piece.get_mut(..have));
+        to.expect("a piece that nobody holds has room for them").copy_from_slice(self.around(0, have));
         (self.at, self.end) = (0, have);
         self.shares = std::mem::take(&mut self.kept) >= self.piece.len() / 2;
         let before = std::mem::replace(&mut self.piece, piece);
@@ -113,13 +111,14 @@ impl<R: Read> Ahead<R> {
 
     /// Takes `n` of the available bytes.
     pub(crate) fn take(&mut self, n: usize) {
-        self.at = (self.at + n).min(self.end);
+        assert!(n <= self.len(), "{n} bytes are taken of {}", self.len());
+        self.at += n;
     }
 
     /// Returns the last `behind` bytes taken and the next `before` bytes. Only bytes of the current piece can be returned: bytes
     /// taken before the last read may be gone.
     pub(crate) fn around(&self, behind: usize, before: usize) -> &[u8] {
-        self.piece.get(self.span(behind, before)).unwrap_or(&[])
+        self.piece.get(self.span(behind, before)).expect("bytes of the current piece")
     }
 
     /// Returns the last `n` bytes taken, to be kept: they share the memory of their piece if most of the previous one was kept,
@@ -131,7 +130,14 @@ impl<R: Read> Ahead<R> {
     }
 
     fn span(&self, behind: usize, before: usize) -> Range<usize> {
-        self.at.saturating_sub(behind)..self.at.saturating_add(before).min(self.end)
+        // fewer bytes than were asked for would pass for a shorter payload
+        assert!(
+            behind <= self.at && before <= self.len(),
+            "{behind} bytes back of {}, {before} of {}",
+            self.at,
+            self.len()
+        );
+        self.at - behind..self.at + before
     }
 }
 

@@ -108,14 +108,15 @@ pub fn decompress_writes<'a>(
         let Part { header, payload, .. } = part;
         let Record::Write(write) = &mut header.record else { return Ok(Fate::Kept) };
         let Some(said) = places.get(&(write.object, write.offset)) else { return Ok(Fate::Kept) };
-        let kind = said.or_else(|| Compress::from_u8(write.compressiontype)).unwrap_or(Compress::Off);
-        if write.compressiontype == 0 || kind == Compress::Off {
+        let kind = said.or_else(|| Compress::from_u8(write.compressiontype));
+        if write.compressiontype == 0 || kind == Some(Compress::Off) {
             write.logical_size = payload.len() as u64;
             (write.compressiontype, write.compressed_size) = (0, 0);
             tell(write.object, write.offset, true);
             return Ok(Fate::Kept);
         }
-        let plain = expand(kind, payload, write.logical_size);
+        // one of an unknown type cannot be expanded
+        let plain = kind.and_then(|kind| expand(kind, payload, write.logical_size));
         tell(write.object, write.offset, plain.is_some());
         if let Some(plain) = plain {
             *payload = plain;
@@ -239,4 +240,38 @@ fn read_at<F: Read + Seek>(file: &mut F, offset: u64) -> Result<(Header, Vec<u8>
     let mut payload = vec![0; claimed as usize];
     file.read_exact(&mut payload).map_err(io)?;
     Ok((header, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::send::Write as WriteRecord;
+
+    use super::*;
+
+    #[test]
+    fn a_block_of_an_unknown_compression_is_not_taken_for_a_plain_one() {
+        let write = |compressiontype| WriteRecord {
+            object: 5,
+            object_type: 19,
+            offset: 0,
+            logical_size: 512,
+            toguid: Guid(1),
+            checksumtype: 7,
+            flags: 0,
+            compressiontype,
+            key: Default::default(),
+            compressed_size: 8,
+            crypt: Default::default(),
+        };
+        let places = HashMap::from([((5, 0), None)]);
+        let mut told = Vec::new();
+        let mut tell = |_, _, worked| told.push(worked);
+        let record = Record::Write(write(99));
+        let header = Header { payloadlen: 0, checksum: [0; 4], record };
+        let mut part = Part { offset: 0, header, payload: vec![1; 8] };
+        assert_eq!(decompress_writes(&places, &mut tell)(&mut part).ok(), Some(Fate::Kept));
+        let Record::Write(now) = &part.header.record else { panic!("a write") };
+        assert_eq!((now.compressiontype, now.compressed_size, now.logical_size), (99, 8, 512));
+        assert_eq!(told, [false]);
+    }
 }

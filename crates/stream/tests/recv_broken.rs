@@ -267,6 +267,23 @@ fn records_that_cannot_be_are_refused_with_the_reason() {
     target.close();
 }
 
+/// The pointer of such a block would be one that no read accepts.
+#[test]
+fn uncompressed_blocks_that_are_shorter_than_they_say_are_refused() {
+    let mut target = Target::new();
+    let mut all = parts(&stream_of("stcomp-a", "r8-c"));
+    let shorter = all.iter_mut().find_map(|(header, _)| match &mut header.record {
+        Record::Write(w) if w.compressiontype != 0 && w.compressed_size < w.logical_size => Some(w),
+        _ => None,
+    });
+    shorter.unwrap().compressiontype = codec::Compress::Off as u8;
+    let error = target.receive(&remade(&all), "recva/new", &RecvArgs::default()).unwrap_err();
+    assert_eq!(error.errno(), Errno::EINVAL, "{error}");
+    assert!(error.to_string().contains("of an uncompressed block of"), "{error}");
+    assert!(!target.has("recva/new"));
+    target.close();
+}
+
 #[test]
 fn targets_that_do_not_fit_are_refused() {
     let mut target = with_base();

@@ -34,6 +34,11 @@ pub enum Unsent {
         /// The base.
         from: String,
     },
+    /// The dataset's origin is part of the package and cannot be sent before it: the origins form a circle.
+    Circle {
+        /// The snapshot to be sent.
+        to: String,
+    },
     /// The base snapshot is not an earlier one.
     NotEarlier {
         /// The snapshot to be sent.
@@ -50,6 +55,7 @@ impl fmt::Display for Unsent {
             Unsent::NoFrom { to, from } => {
                 write!(f, "WARNING: could not send {to}:\nincremental source ({from}) does not exist")
             }
+            Unsent::Circle { to } => write!(f, "WARNING: could not send {to}:\nits origin is a clone of it"),
             Unsent::NotEarlier { to, from } => {
                 write!(f, "WARNING: could not send {to}:\nincremental source ({from}) is not earlier than it")
             }
@@ -90,7 +96,9 @@ impl Gathered {
                 done.extend(member.snaps.iter().map(Dataset::guid));
             }
             if later.len() == before {
-                // in a consistent pool no two clones are each other's origin
+                // a damaged pool: two clones are each other's origin
+                let to = |member: &&Member| format!("{}@{}", member.head.name(), self.what.to);
+                plan.unsent.extend(later.iter().map(|member| Unsent::Circle { to: to(member) }));
                 break;
             }
             waiting = later;

@@ -180,6 +180,10 @@ impl Check {
             ensure(r.logical_size >= r.compressed_size, || {
                 format!("logical size {} < compressed size {}", r.logical_size, r.compressed_size)
             })?;
+            let plain = Compress::from_u8(r.compressiontype) == Some(Compress::Off);
+            ensure(!plain || r.logical_size == r.compressed_size, || {
+                format!("compressed size {} of an uncompressed block of {}", r.compressed_size, r.logical_size)
+            })?;
         } else {
             ensure(r.compressed_size == 0, || "compressed size must be zero when uncompressed".into())?;
         }

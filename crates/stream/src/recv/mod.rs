@@ -101,7 +101,9 @@ pub fn receive<R: Read + Send>(
 ) -> Result<Received, Error> {
     let (fs, snap) = args.target.split_once('@').ok_or_else(|| Error::Name(args.target.clone()))?;
     let list = if payload.is_empty() { NvList::new() } else { NvList::unpack(payload)? };
-    let from = reader.offset().saturating_sub((RECORD_SIZE + payload.len()) as u64);
+    let opening = (RECORD_SIZE + payload.len()) as u64;
+    assert!(reader.offset() >= opening, "BEGIN was read from another reader");
+    let from = reader.offset() - opening;
     let receiving = spa.receive_begin(RecvBegin {
         fs: fs.to_string(),
         snap: snap.to_string(),
@@ -121,11 +123,13 @@ pub fn receive<R: Read + Send>(
         Err(error) => {
             tracing::info!(target: "zuse::stream", target = args.target, %error, "a receive has failed");
             // the first error is returned, not one from the cleanup
-            let _ = receiving.abandon(true);
+            if let Err(error) = receiving.abandon(true) {
+                tracing::warn!(target: "zuse::stream", target = args.target, %error, "its state is left behind");
+            }
             return Err(error);
         }
     }
-    let bytes = reader.offset().saturating_sub(from);
+    let bytes = reader.offset() - from;
     let out_of_reach = out_of_reach(spa, begin, &args.target).unwrap_or_default();
     tracing::info!(target: "zuse::stream", snapshot = args.target, bytes, "received");
     Ok(Received { snapshot: args.target.clone(), bytes, ivset_diverged, out_of_reach })

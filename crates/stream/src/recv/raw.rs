@@ -2,7 +2,7 @@
 //! they have at the sender, because MACs cover it (OpenZFS: the `rwa->raw` parts of `receive_object`, `flush_write_batch_impl`
 //! and `receive_spill`).
 
-use ::base::{Endian, bytes};
+use ::base::Endian;
 use codec::Compress;
 use dmu::{Object, Objset, Tx};
 use ondisk::send::{CryptParams, DRR_RAW_BYTESWAP, Object as ObjectRecord, ObjectRange, Spill, Write};
@@ -19,8 +19,7 @@ fn order_of(order: Endian, flags: u8) -> Endian {
 }
 
 fn params(crypt: &CryptParams) -> zio::CryptParams {
-    let salt = bytes::u64(&crypt.salt, 0, Endian::Little).unwrap_or(0);
-    zio::CryptParams { salt, iv: crypt.iv, mac: crypt.mac }
+    zio::CryptParams { salt: u64::from_le_bytes(crypt.salt), iv: crypt.iv, mac: crypt.mac }
 }
 
 /// Returns the block of a WRITE record.

@@ -58,7 +58,7 @@ fn gather<R: Read>(
         let cost = cost(&record);
         batch.dirties = batch.dirties.saturating_add(cost);
         batch.memory = batch.memory.saturating_add(len as u64 + ITEM_COST);
-        batch.items.push(Item { record, payload, offset, end: reader.offset().saturating_sub(from) });
+        batch.items.push(Item { record, payload, offset, end: reader.offset() - from });
         if batch.dirties >= most {
             let next = Batch { items: Vec::with_capacity(batch.items.len()), ..Batch::default() };
             if !queue.put(std::mem::replace(batch, next)) {

@@ -208,10 +208,10 @@ impl<'a> Writer<'a> {
         let mut blocks = Vec::with_capacity(items.len());
         let (order, raw) = (self.order, self.raw);
         for item in &mut *items {
-            let Record::Write(r) = &item.record else { continue };
+            let Record::Write(r) = &item.record else { unreachable!("a run is of WRITE records") };
             let bytes = std::mem::replace(&mut item.payload, Buf::zeros(0));
             let block = block_of(r, bytes, order, raw).map_err(|fault| fault.at(item.offset, RecordType::Write))?;
-            blocks.push((r.offset.checked_div(r.logical_size).unwrap_or(0), block));
+            blocks.push((r.offset / r.logical_size, block));
             self.last = (r.object, r.offset);
         }
         let id = self.last.0;
@@ -310,16 +310,16 @@ impl<'a> Writer<'a> {
 
     fn embedded(&mut self, tx: &Tx, r: &WriteEmbedded, payload: &[u8]) -> Result<(), Fault> {
         if is_spill(r) {
-            let bytes = payload.get(..r.psize as usize).unwrap_or(payload);
-            let compress = Compress::from_u8(r.compression).unwrap_or(Compress::Off);
+            let bytes = embedded_bytes(r, payload)?;
+            let compress = compression_of(r)?;
             let data = expand(compress, bytes, r.lsize.into())?;
             return Ok(self.object(r.object)?.set_spill(tx, data)?);
         }
         let order = self.order;
         let object = self.object(r.object)?;
         let size = object.block_size();
-        let compress = Compress::from_u8(r.compression).unwrap_or(Compress::Off);
-        let bytes = payload.get(..r.psize as usize).unwrap_or(payload);
+        let compress = compression_of(r)?;
+        let bytes = embedded_bytes(r, payload)?;
         let lsize = u64::from(r.lsize);
         if size == r.length && lsize == r.length && r.offset.is_multiple_of(size) {
             // compressed data cannot be byte-swapped: the pointer states its byte order
@@ -436,6 +436,17 @@ fn resume_point(record: &Record) -> Option<(u64, u64)> {
 fn is_spill(r: &WriteEmbedded) -> bool {
     const DMU_SPILL_BLKID: u64 = u64::MAX - 1;
     r.offset == DMU_SPILL_BLKID.wrapping_mul(r.length)
+}
+
+fn compression_of(r: &WriteEmbedded) -> Result<Compress, Fault> {
+    let compress = Compress::from_u8(r.compression);
+    compress.ok_or_else(|| Fault::Invalid(format!("compression type {}", r.compression)))
+}
+
+/// Returns the bytes of an embedded block, without the filling of the payload.
+fn embedded_bytes<'a>(r: &WriteEmbedded, payload: &'a [u8]) -> Result<&'a [u8], Fault> {
+    let bytes = payload.get(..r.psize as usize);
+    bytes.ok_or_else(|| Fault::Invalid(format!("payload size {} of {} bytes", r.psize, payload.len())))
 }
 
 fn expand(compress: Compress, bytes: &[u8], size: u64) -> Result<Vec<u8>, Fault> {

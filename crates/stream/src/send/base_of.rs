@@ -58,6 +58,7 @@ impl Base {
             None => (None, Vec::new()),
         };
         redacted.sort_unstable_by_key(|entry| (entry.object, entry.blkid));
+        check_apart(&redacted)?;
         Ok(Base {
             guid: phys.guid,
             txg: phys.creation_txg,
@@ -66,5 +67,34 @@ impl Base {
             redact_snaps,
             redacted,
         })
+    }
+}
+
+/// Checks that the ranges of a sorted redaction list do not overlap: they are searched by their ends, and blocks of one that
+/// contains the next would not be sent.
+fn check_apart(redacted: &[RedactEntry]) -> Result<(), Error> {
+    for pair in redacted.windows(2) {
+        let [a, b] = pair else { continue };
+        let end = a.blkid.checked_add(a.count);
+        if a.object == b.object && end.is_none_or(|end| end > b.blkid) {
+            return Err(Error::invalid(b.object, "redaction list", "block, in two ranges,", b.blkid));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_a_redaction_list_are_apart() {
+        let list = |all: &[(u64, u64, u64)]| -> Vec<RedactEntry> {
+            all.iter().map(|&(object, blkid, count)| RedactEntry { object, blkid, count, size: 512 }).collect()
+        };
+        assert!(check_apart(&list(&[(1, 0, 5), (1, 5, 1), (2, 0, 9)])).is_ok());
+        for overlapping in [[(1, 0, 100), (1, 5, 1)], [(1, 0, 6), (1, 5, 9)], [(1, 3, u64::MAX), (1, 7, 1)]] {
+            assert!(check_apart(&list(&overlapping)).is_err());
+        }
     }
 }

@@ -118,6 +118,9 @@ impl Chunk {
 
     /// Appends a record and a payload of `len` bytes: `payload`, or the data that `fill` will read.
     pub(super) fn put(&mut self, header: &[u8; RECORD_SIZE], payload: &[u8], fill: Option<Fill>, len: usize) {
+        // the buffer has bytes of earlier chunks: all of the payload is either given or read; and sums are over words
+        assert!(payload.len() == if fill.is_some() { 0 } else { len }, "{} bytes of a payload of {len}", payload.len());
+        assert!(len.is_multiple_of(8), "a payload of {len} bytes is not padded");
         let at = self.used;
         let end = at + RECORD_SIZE + len;
         if self.buf.len() < end {
@@ -130,9 +133,8 @@ impl Chunk {
     }
 
     fn copy(&mut self, at: usize, bytes: &[u8]) {
-        if let Some(place) = self.buf.get_mut(at..at + bytes.len()) {
-            place.copy_from_slice(bytes);
-        }
+        let place = self.buf.get_mut(at..at + bytes.len());
+        place.expect("the buffer was made large enough").copy_from_slice(bytes);
     }
 
     /// Lets the devices begin to read the payloads, through `ahead`.
@@ -149,8 +151,10 @@ impl Chunk {
 
     /// Reads all payloads, in disk order, and sums everything. `ahead` has what [`Chunk::begin`] began.
     pub(super) fn fill(&mut self, zio: &Zio, ahead: AheadSource, worker: &mut Worker) -> Result<(), Error> {
-        for n in std::mem::take(&mut self.order) {
-            let Some(piece) = self.pieces.get_mut(n) else { continue };
+        let order = std::mem::take(&mut self.order);
+        assert!(order.len() == self.pieces.len(), "{} of {} pieces would be filled", order.len(), self.pieces.len());
+        for n in order {
+            let piece = self.pieces.get_mut(n).expect("the order is one of all pieces");
             let (head, body) = self.buf.get_mut(piece.at..).unwrap_or_default().split_at_mut(RECORD_SIZE);
             assert!(piece.len <= body.len(), "a payload of {} bytes has {} in its chunk", piece.len, body.len());
             let body = body.get_mut(..piece.len).unwrap_or_default();

@@ -1,6 +1,7 @@
 use std::io;
 
 use base::Errno;
+
 /// Reasons why a dataset cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,6 +68,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(super) fn invalid(object: u64, what: &'static str, field: &'static str, value: u64) -> Error {
+        Error::Format { object, source: ondisk::Error::Invalid { what, field, value } }
+    }
+
     /// Returns the errno that OpenZFS returns on Linux in such a case.
     #[must_use]
     pub fn errno(&self) -> Errno {

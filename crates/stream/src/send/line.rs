@@ -36,6 +36,14 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// Returns the position of a chunk among those that are not written.
+    fn place_of(&self, number: u64) -> usize {
+        assert!(number >= self.first, "chunk {number} is written, and {} is the next", self.first);
+        (number - self.first) as usize
+    }
+}
+
 /// The pipeline; see the module documentation. It holds at most `limit` bytes, or one chunk.
 pub(super) struct Line {
     state: Mutex<State>,
@@ -92,19 +100,20 @@ impl Line {
 
     fn take_of(&self, state: &mut State) -> Option<Taken<'_>> {
         let number = state.waiting;
-        let at = usize::try_from(number.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        let at = state.place_of(number);
         let slot = state.slots.get_mut(at).filter(|_| !state.closed)?;
-        let Slot::Waiting(chunk) = std::mem::replace(slot, Slot::Taken) else { return None };
+        let Slot::Waiting(chunk) = std::mem::replace(slot, Slot::Taken) else {
+            panic!("chunk {number} was taken before those in front of it");
+        };
         state.waiting += 1;
         Some(Taken { line: self, number, chunk: Some(chunk), filled: Err(Error::Stopped) })
     }
 
     fn give_back(&self, number: u64, filled: Result<Chunk, Error>) {
         let mut state = self.state.lock();
-        let at = usize::try_from(number.saturating_sub(state.first)).unwrap_or(usize::MAX);
-        if let Some(slot) = state.slots.get_mut(at) {
-            *slot = Slot::Filled(filled);
-        }
+        let at = state.place_of(number);
+        // the writer waits for it
+        *state.slots.get_mut(at).expect("a chunk that a worker has is in the line") = Slot::Filled(filled);
         drop(state);
         if at == 0 {
             self.filled.notify_one();
@@ -131,7 +140,9 @@ impl Line {
     /// Takes back a chunk that was written.
     pub(super) fn written(&self, chunk: Chunk) {
         let mut state = self.state.lock();
-        state.held = state.held.saturating_sub(chunk.memory());
+        let bytes = chunk.memory();
+        assert!(state.held >= bytes, "a chunk of {bytes} bytes in a line of {}", state.held);
+        state.held -= bytes;
         state.spare.push(chunk);
         drop(state);
         self.room.notify_one();
@@ -208,7 +219,7 @@ mod tests {
     #[test]
     fn chunks_are_written_in_order_and_no_more_is_held_than_may_be() {
         let line = Line::new(3 * CHUNK as u64);
-        let lens = [1000, 4 * CHUNK, 5, 6, 7, 8, 9, 2 * CHUNK, 11, 12];
+        let lens = [1000, 4 * CHUNK, 8, 16, 24, 32, 40, 2 * CHUNK, 48, 56];
         std::thread::scope(|scope| {
             for worker in 0..2 {
                 let line = &line;

@@ -14,7 +14,7 @@ use ondisk::{BlkPtr, DnodePhys, EmbeddedType, ObjectType, byteswap};
 use zio::{Bookmark, Stage};
 
 use super::chunk::{Chunk, Fill};
-use super::traverse::{DNODES_PER_BLOCK, OBJECT_END, Range, ResumeAt};
+use super::traverse::{DNODES_PER_BLOCK, OBJECT_END, Range, ResumeAt, check_spill};
 use super::{Emit, Error, OURS};
 
 /// The largest block that every receiver accepts (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
@@ -182,7 +182,10 @@ impl Scribe<'_> {
         let end = dnode.maxblkid.saturating_add(1).saturating_mul(dnode.datablksz());
         self.free(object, end, OBJECT_END)?;
         match &dnode.spill {
-            Some(bp) if self.unmodified_spills && bp.birth_logical() <= self.from => self.spill(object, bp),
+            Some(bp) if self.unmodified_spills && bp.birth_logical() <= self.from => {
+                check_spill(object, bp)?;
+                self.spill(object, bp)
+            }
             _ => Ok(()),
         }
     }
@@ -204,6 +207,9 @@ impl Scribe<'_> {
             record.flags |= DRR_SPILL_UNMODIFIED;
         }
         let stage = if raw { Stage::Stored } else { Stage::Logical };
+        if raw && bp.is_embedded() {
+            return Err(Error::Forged { object });
+        }
         if raw {
             record.flags |= if bp.endian() == OURS { 0 } else { DRR_RAW_BYTESWAP };
             (record.compressiontype, record.compressed_size) = (bp.compression(), bp.psize());
@@ -289,7 +295,8 @@ impl Scribe<'_> {
     fn embedded(&mut self, object: u64, offset: u64, length: u64, bp: &BlkPtr) -> Result<(), Error> {
         let psize = bp.psize();
         let mut payload = bp.embedded_payload();
-        let rounded = usize::try_from(psize.next_multiple_of(8)).unwrap_or(payload.len()).min(payload.len());
+        let rounded = psize.next_multiple_of(8) as usize;
+        assert!(rounded <= payload.len(), "a pointer with {psize} bytes of data was not checked");
         payload.iter_mut().skip(psize as usize).for_each(|byte| *byte = 0);
         let record = WriteEmbedded {
             object,

@@ -98,6 +98,7 @@ impl Traversal<'_> {
         match of.dnode.spill {
             Some(bp) if bp.birth_logical() > self.from && !bp.is_hole() => {
                 self.check(of, &bp)?;
+                check_spill(of.object, &bp)?;
                 sink(Range::Spill { object: of.object, bp })
             }
             _ => Ok(()),
@@ -187,10 +188,28 @@ impl Traversal<'_> {
     }
 
     fn check(&self, of: &Of<'_>, bp: &BlkPtr) -> Result<(), Error> {
-        if self.encrypted && !bp.uses_crypt() && !bp.is_hole() {
+        let data = bp.is_embedded() && !bp.is_redacted();
+        if self.encrypted && !bp.is_hole() && (!bp.uses_crypt() || data) {
             return Err(Error::Forged { object: of.object });
         }
         Ok(())
+    }
+
+    /// Checks that a pointer leads to a block of the level and size that its object has there: the position of everything below
+    /// it is computed from them.
+    fn check_shape(of: &Of<'_>, bp: &BlkPtr, level: u8) -> Result<(), Error> {
+        let size = match level {
+            0 => of.dnode.datablksz(),
+            _ => 1u64.checked_shl(of.dnode.indblkshift.into()).unwrap_or(0),
+        };
+        let wrong = |field, value| Err(Error::invalid(of.object, "block", field, value));
+        if bp.level() != level {
+            return wrong("level", bp.level().into());
+        }
+        if bp.lsize() != size {
+            return wrong("logical size", bp.lsize());
+        }
+        bp.validate().map_err(|source| Error::Format { object: of.object, source })
     }
 
     fn block(
@@ -213,6 +232,7 @@ impl Traversal<'_> {
         if bp.is_hole() || bp.is_redacted() {
             return self.gap(of, bp, level, blkid, sink);
         }
+        Self::check_shape(of, bp, level)?;
         let read = |block: Option<Result<Buf, zio::Error>>| match block {
             Some(block) => {
                 if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
@@ -226,11 +246,8 @@ impl Traversal<'_> {
             (0, 0) => self.dnodes(bp, blkid, old, &read(block)?, sink),
             (0, object) => {
                 let block_size = of.dnode.datablksz();
-                let Some(offset) = blkid.checked_mul(block_size) else { return Ok(()) };
-                if bp.lsize() != block_size {
-                    let source = ondisk::Error::Invalid { what: "block", field: "logical size", value: bp.lsize() };
-                    return Err(Error::Format { object, source });
-                }
+                let offset = blkid.checked_mul(block_size);
+                let offset = offset.ok_or_else(|| Error::invalid(object, "block", "number", blkid))?;
                 sink(Range::Data { object, offset, block_size, object_type: of.dnode.object_type, bp: *bp })
             }
             _ => {
@@ -321,5 +338,15 @@ impl Traversal<'_> {
     }
 }
 
+/// Checks that the spill block of an object has a size that a record can state.
+pub(super) fn check_spill(object: u64, bp: &BlkPtr) -> Result<(), Error> {
+    if bp.lsize() == 0 || !bp.lsize().is_multiple_of(SECTOR) {
+        return Err(Error::invalid(object, "spill block", "logical size", bp.lsize()));
+    }
+    bp.validate().map_err(|source| Error::Format { object, source })
+}
+
+/// The unit of block sizes (OpenZFS: `SPA_MINBLOCKSIZE`).
+const SECTOR: u64 = 512;
 /// Bytes of a dnode before its pointers.
 const CORE: usize = 64;
