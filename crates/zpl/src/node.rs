@@ -96,13 +96,7 @@ impl Node {
     /// Returns an attribute that may be absent; an error if it is missing because the spill block that would hold it is
     /// unreadable.
     pub(crate) fn sa_attr(&self, attr: Attr) -> Result<Option<&[u8]>, Error> {
-        match (self.sa.get(attr), self.sa.spill_error()) {
-            (None, Some(why)) => {
-                let (errno, unanswered) = (Error::dmu_errno(why), why.is_unanswered());
-                Err(Error::Spill { object: self.id(), why: why.to_string(), errno, unanswered })
-            }
-            (found, _) => Ok(found),
-        }
+        attr_of(self.id(), &self.sa, attr)
     }
 
     /// True if the attributes have the form of ZPL version 5 (OpenZFS: `z_is_sa`).
@@ -207,6 +201,17 @@ impl Node {
             Kind::Directory => Err(Error::IsDirectory { object: self.id() }),
             _ => Err(Error::NotA { object: self.id(), wanted: "regular file" }),
         }
+    }
+}
+
+/// Returns an attribute that may be absent; an error if the spill block that would hold it is unreadable.
+pub(crate) fn attr_of(id: u64, sa: &SaAttrs, attr: Attr) -> Result<Option<&[u8]>, Error> {
+    match (sa.get(attr), sa.spill_error()) {
+        (None, Some(why)) => {
+            let (errno, unanswered) = (Error::dmu_errno(why), why.is_unanswered());
+            Err(Error::Spill { object: id, why: why.to_string(), errno, unanswered })
+        }
+        (found, _) => Ok(found),
     }
 }
 

@@ -7,7 +7,7 @@ use base::Errno;
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
-use zpl::{Kind, Time};
+use zpl::{Ace, AceType, Fuid, Kind, Time, Who};
 
 const ROOT: Cred = Cred::ROOT;
 const SA: u64 = 2;
@@ -163,4 +163,70 @@ fn a_program_that_changes_or_gets_another_owner_loses_its_capabilities() {
         scratch.again();
         scratch.close();
     }
+}
+
+/// Attributes in a spill block that cannot be read are not taken for missing ones, neither then nor after it can be read again:
+/// what was removed stayed, and a second hidden directory took the place of the first.
+#[test]
+fn attributes_that_cannot_be_read_are_not_missing() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("xattr", SA)]);
+    let zfs = scratch.zfs();
+    let id = file(&zfs, "f", 0o755);
+    // it does not compress, or else the block would be in its pointer
+    let packed: Vec<u8> = (0..350u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes()[..2].to_vec()).collect();
+    set(&zfs, id, "user.packed", &packed);
+    set(&zfs, id, "user.hidden", &[2; 40_000]);
+    drop(zfs);
+    scratch.again();
+    let spill = scratch.zfs().fs().node(id).unwrap().object().phys().spill.unwrap();
+    let places: Vec<u64> = spill.dvas().map(|dva| dva.offset()).collect();
+    assert!(!places.is_empty());
+    scratch.again();
+    scratch.invert(&places);
+
+    let zfs = scratch.zfs();
+    assert_eq!(zfs.getattr(id).unwrap().size, 0);
+    let lost = |result: Result<(), zpl::Error>| assert_eq!(errno(result), Errno::ECKSUM);
+    lost(zfs.list_xattrs(&ROOT, id).map(drop));
+    for name in [&b"user.packed"[..], b"user.hidden", b"user.none"] {
+        lost(zfs.get_xattr(&ROOT, id, name).map(drop));
+        lost(zfs.remove_xattr(&ROOT, id, name));
+        lost(zfs.set_xattr(&ROOT, id, name, b"new", XattrMode::Set));
+    }
+    // as on Linux a write goes on, though a capability may be among them
+    zfs.write(&ROOT, id, 0, b"program").unwrap();
+    scratch.invert(&places);
+    set(&zfs, id, "user.second", &[3; 50_000]);
+    assert_eq!(names(&zfs, &ROOT, id), ["user.hidden", "user.packed", "user.second"]);
+    assert!(zfs.get_xattr(&ROOT, id, b"user.hidden").unwrap() == [2; 40_000]);
+    drop(zfs);
+    scratch.close();
+}
+
+/// Whether an ACL lets a caller take a file is not known if it cannot be read: that is no refusal.
+#[test]
+fn an_acl_that_cannot_be_read_refuses_nothing() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("acltype", 2)]);
+    let zfs = scratch.zfs();
+    let id = file(&zfs, "f", 0o644);
+    let named = |n: u32| {
+        let who = Who::User(Fuid((n.wrapping_mul(0x9e37_79b9) >> 1).into()));
+        Ace { kind: AceType::Allow, flags: 0, mask: n.wrapping_mul(0x85eb_ca6b) & 0x1ff, who, object_types: None }
+    };
+    zfs.set_acl(&ROOT, id, (1..100).map(named).collect()).unwrap();
+    drop(zfs);
+    scratch.again();
+    let spill = scratch.zfs().fs().node(id).unwrap().object().phys().spill.unwrap();
+    let places: Vec<u64> = spill.dvas().map(|dva| dva.offset()).collect();
+    assert!(!places.is_empty());
+    scratch.again();
+    scratch.invert(&places);
+    let zfs = scratch.zfs();
+    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    let take = SetAttr { uid: Some(5), ..SetAttr::default() };
+    assert_eq!(errno(zfs.setattr(&user, id, &take)), Errno::ECKSUM);
+    scratch.invert(&places);
+    assert_eq!(errno(zfs.setattr(&user, id, &take)), Errno::EPERM);
+    drop(zfs);
+    scratch.close();
 }

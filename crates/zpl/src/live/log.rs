@@ -198,8 +198,15 @@ impl Inner {
             // it is not added to the cache: it may be about to be freed
             None => match self.fs.node(id) {
                 Ok(node) => Arc::new(Znode::new(node.object().clone(), node.attrs().clone())),
-                Err(Error::Dmu(error)) if !error.is_not_found() => return Err(error),
-                Err(_) => return Ok(None),
+                Err(Error::Dmu(error)) if error.is_not_found() => return Ok(None),
+                // the number is that of another object by now
+                Err(Error::NotA { .. }) => return Ok(None),
+                Err(Error::Dmu(error)) => return Err(error),
+                // the txg is waited for, as when they cannot be read
+                Err(_) => {
+                    let (objset, what) = (self.fs.objset().id(), "attributes, of a file in the log,");
+                    return Err(dmu::Error::Corrupt { objset, object: id, what, value: generation });
+                }
             },
         };
         let same = node.with_attrs(|attrs| attrs.generation == generation);

@@ -133,7 +133,11 @@ impl Zfs {
         if access::owns(cred, attrs) {
             return Ok(true);
         }
-        let wanted = if set.mode.is_some() { Perms::WRITE_ACL } else { Perms::WRITE_ATTRIBUTES };
+        self.grants(cred, node, if set.mode.is_some() { Perms::WRITE_ACL } else { Perms::WRITE_ATTRIBUTES })
+    }
+
+    /// True if the file grants the caller these permissions; an error if that cannot be read.
+    fn grants(&self, cred: &Cred, node: &Znode, wanted: Perms) -> Result<bool, Error> {
         match self.check(cred, node, wanted) {
             Ok(()) => Ok(true),
             Err(Error::Refused { .. }) => Ok(false),
@@ -150,7 +154,7 @@ impl Zfs {
         if !cred.is_root() {
             let takes = cred.uid == uid && (set.gid.is_none() || cred.in_group(gid));
             let own = cred.uid == attrs.uid() && uid == attrs.uid() && (gid == attrs.gid() || cred.in_group(gid));
-            let may = own || (takes && self.check(cred, node, Perms::WRITE_OWNER).is_ok());
+            let may = own || (takes && self.grants(cred, node, Perms::WRITE_OWNER)?);
             if !may {
                 return Err(Refusal::NotPermitted.of(node.id()));
             }

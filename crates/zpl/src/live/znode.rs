@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::rangelock::RangeLock;
 use super::{Refusal, Zfs};
+use crate::node::attr_of;
 use crate::{Attrs, Error, FileFlags, Kind, Time};
 
 const SHARDS: usize = 32;
@@ -38,6 +39,8 @@ pub struct Znode {
     nascent: AtomicBool,
     /// True if it is known to have no capabilities attribute (Linux: `S_NOSEC`).
     plain: AtomicBool,
+    /// True if the spill block could not be read: attributes that it holds are missing.
+    partial: AtomicBool,
     state: Versioned<State>,
     /// A unique number, different even from an earlier znode of the same file.
     number: u64,
@@ -65,6 +68,7 @@ impl Znode {
             streams: Mutex::default(),
             nascent: AtomicBool::new(false),
             plain: AtomicBool::new(false),
+            partial: AtomicBool::new(false),
             state: Versioned::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         }
@@ -170,6 +174,37 @@ impl Znode {
     /// When they cannot be read.
     pub(crate) fn sa(&self, zfs: &Zfs) -> Result<SaAttrs, Error> {
         Ok(zfs.fs().sa().attrs(&self.object.reload()?)?)
+    }
+
+    /// Adds the hidden directory of extended attributes to attributes that were read without their spill block, if that can be
+    /// read by now.
+    ///
+    /// # Errors
+    /// When the attributes cannot be read.
+    pub(crate) fn complete(&self, zfs: &Zfs) -> Result<(), Error> {
+        if !self.partial.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let sa = self.sa(zfs)?;
+        if sa.spill_error().is_none() {
+            let mut state = self.state.write();
+            if state.attrs.xattr_dir == 0 {
+                state.attrs.xattr_dir = sa.u64(Attr::Xattr).unwrap_or(0);
+            }
+            self.partial.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Checks that the hidden directory of extended attributes is not among attributes that cannot be read.
+    ///
+    /// # Errors
+    /// If it may be.
+    pub(crate) fn check_complete(&self, zfs: &Zfs) -> Result<(), Error> {
+        if self.partial.load(Ordering::Relaxed) {
+            attr_of(self.id(), &self.sa(zfs)?, Attr::Xattr)?;
+        }
+        Ok(())
     }
 
     /// Changes attributes: `change` gets a copy, and the differences are written afterwards. On an error nothing is changed.
@@ -326,7 +361,9 @@ impl Zfs {
             return Ok(node);
         }
         let node = self.fs().node(id)?;
-        Ok(nodes.insert(Znode::new(node.object().clone(), node.attrs().clone())))
+        let mut znode = Znode::new(node.object().clone(), node.attrs().clone());
+        znode.partial = AtomicBool::new(node.sa().spill_error().is_some());
+        Ok(nodes.insert(znode))
     }
 
     /// Holds a file open: it exists until the last such handle is dropped, even without a name.

@@ -22,6 +22,7 @@ impl Zfs {
     pub(crate) fn hidden_names(&self, node: &Znode, name: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let dir = node.with_attrs(|attrs| attrs.xattr_dir);
         if dir == 0 {
+            node.check_complete(self)?;
             return Ok(Vec::new());
         }
         let mut found = Vec::new();

@@ -118,7 +118,8 @@ impl Node {
     /// When the hidden directory is unreadable.
     pub fn dir_xattrs(&self) -> Result<Vec<(Vec<u8>, u64)>, Error> {
         match self.attrs().xattr_dir {
-            0 => Ok(Vec::new()),
+            // it may be among attributes that cannot be read
+            0 => self.sa_attr(Attr::Xattr).map(|_| Vec::new()),
             dir => self.fs().read_dir(dir)?.map(|entry| entry.map(|e| (e.name, e.object))).collect(),
         }
     }

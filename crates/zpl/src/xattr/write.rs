@@ -20,6 +20,7 @@ use crate::acl::access::{self, Perms};
 use crate::acl::permit::ACLTYPE_POSIX;
 use crate::live::znode::state_changed;
 use crate::live::{Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
+use crate::node::attr_of;
 use crate::{Attrs, Error, FileFlags, Kind, PosixAcl, Xattr, decode_dxattr, linux_name};
 
 /// The largest value (Linux: `XATTR_SIZE_MAX`).
@@ -186,7 +187,7 @@ impl Zfs {
     /// Returns the decoded packed list of a file: stored names and values in order.
     pub(crate) fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
         let sa = node.sa(self)?;
-        match sa.get(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
+        match attr_of(node.id(), &sa, Attr::Dxattr)?.filter(|packed| !packed.is_empty()) {
             None => Ok(Vec::new()),
             Some(packed) => decode_dxattr(packed).map_err(|source| Error::NvList {
                 object: node.id(),
@@ -198,6 +199,7 @@ impl Zfs {
 
     /// Claims all files if a file has a hidden directory of extended attributes, whose files change with it.
     pub(crate) fn claim_hidden(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+        node.complete(self)?;
         match node.with_attrs(|attrs| attrs.xattr_dir) {
             0 => Ok(()),
             _ => Ok(self.fs().objset().claim_all(tx)?),
@@ -262,10 +264,15 @@ impl Zfs {
         }
         {
             let _content = node.content.read();
-            let is_it = |(stored, _): &Xattr| stored == CAPABILITY;
-            if !self.packed_xattrs(node)?.iter().any(is_it) && self.hidden_names(node, CAPABILITY)?.is_empty() {
-                node.set_plain(true);
-                return Ok(());
+            match self.has_capability(node) {
+                Ok(true) => {}
+                Ok(false) => {
+                    node.set_plain(true);
+                    return Ok(());
+                }
+                // Linux goes on as well
+                Err(Error::Spill { .. }) => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
         self.change_some(SMALL_CHANGE, &[node.id()], |tx| {
@@ -273,6 +280,11 @@ impl Zfs {
             self.claim_hidden(tx, node)?;
             self.drop_xattr(tx, node, CAPABILITY).map(|_| ())
         })
+    }
+
+    fn has_capability(&self, node: &Znode) -> Result<bool, Error> {
+        let packed = self.packed_xattrs(node)?.iter().any(|(stored, _)| stored == CAPABILITY);
+        Ok(packed || !self.hidden_names(node, CAPABILITY)?.is_empty())
     }
 
     /// Logs the removal of attributes from the packed list, which perhaps `moves` them to the hidden directory.

@@ -1,5 +1,6 @@
 //! A small pool in a temporary directory, with its root file system open for writing.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,6 +79,19 @@ impl Scratch {
         let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
         let found = vdev::import::scan_devices(vec![(path, device)]);
         self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
+    }
+
+    /// Inverts the bytes of sectors at these offsets of the device's space, behind the pool's back. A second time restores them.
+    #[allow(dead_code, reason = "not all tests damage anything")]
+    pub(crate) fn invert(&self, offsets: &[u64]) {
+        const LABELS: u64 = 4 << 20;
+        let file = std::fs::File::options().read(true).write(true).open(self.dir.path().join("a")).unwrap();
+        for offset in offsets {
+            let mut sector = [0; 512];
+            file.read_exact_at(&mut sector, LABELS + offset).unwrap();
+            sector.iter_mut().for_each(|byte| *byte = !*byte);
+            file.write_all_at(&sector, LABELS + offset).unwrap();
+        }
     }
 
     /// Exports the pool and checks it with zdb: every block is found, none is leaked, every object can be read.
