@@ -140,8 +140,12 @@ impl<'a, W: Write> Archiver<'a, W> {
             Vec::new()
         });
         for (name, value) in xattrs {
-            let text = || {
-                PosixAcl::decode(&value).ok().map(|acl| acl.to_string().replace('\n', ",").trim_matches(',').to_owned())
+            let mut text = || match PosixAcl::decode(&value) {
+                Ok(acl) => Some(acl.to_string().replace('\n', ",").trim_matches(',').to_owned()),
+                Err(why) => {
+                    self.lose(path, &why.to_string());
+                    None
+                }
             };
             if name == PosixAcl::ACCESS.as_bytes() {
                 entry.acls.0 = text();

@@ -1,10 +1,13 @@
 //! Archives that come in: lists of permissions by name, and trees that are deeper than memory.
 #![allow(clippy::unwrap_used)]
 
+use zuse::base::Endian;
+use zuse::dmu::sa::Attr;
+use zuse::nvlist::{Encoding, NvList, Value as Nv};
 use zuse::pax::{Archive, Entry};
 use zuse::pool::Value;
 use zuse::zpl::{Kind, PosixAcl};
-use zuse::{CopyIn, Files, Imported, Pool, Report};
+use zuse::{Archiver, CopyIn, Files, Imported, Pool, Report};
 
 const SIZE: u64 = 128 << 20;
 
@@ -16,6 +19,10 @@ impl Report for Told {
     fn file(&mut self, _: &[u8]) {}
 
     fn bytes(&mut self, _: u64) {}
+
+    fn lost(&mut self, path: &[u8], what: &str) {
+        self.0.push(format!("lost {}: {what}", String::from_utf8_lossy(path)));
+    }
 
     fn failed(&mut self, path: &[u8], why: &str) {
         self.0.push(format!("failed {}: {why}", String::from_utf8_lossy(path)));
@@ -73,6 +80,56 @@ fn a_list_by_name_is_kept_or_nobody_gets_more() {
     let (done, _) = extract(&files, &with_list("g", "user::rw-,group::r--,mask::r--,other::r--"));
     assert_eq!((done.failed, files.stat(b"g").unwrap().1.mode & 0o777), (0, 0o644));
     drop(files);
+    pool.export().unwrap();
+}
+
+/// A value that cannot be understood is not left out without a word.
+#[test]
+fn attributes_that_are_not_base64_are_reported() {
+    let pool = Pool::in_memory("t", SIZE).unwrap();
+    let files = pool.files("t").unwrap();
+    let mut archive = tar::Builder::new(Vec::new());
+    let records = [("LIBARCHIVE.xattr.user.good", &b"YWI="[..]), ("LIBARCHIVE.xattr.user.bad", b"*")];
+    archive.append_pax_extensions(records).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_path("f").unwrap();
+    header.set_mode(0o644);
+    header.set_size(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_cksum();
+    archive.append(&header, &[][..]).unwrap();
+    let (done, told) = extract(&files, &archive.into_inner().unwrap());
+    assert_eq!(done.failed, 1);
+    assert_eq!(told, ["failed f: its extended attribute user.bad cannot be understood"]);
+    assert_eq!(files.fs().resolve(b"f").unwrap().xattr(b"user.good").unwrap().as_deref(), Some(&b"ab"[..]));
+    drop(files);
+    pool.export().unwrap();
+}
+
+/// Nor is an access list, when it goes out.
+#[test]
+fn an_access_list_that_cannot_be_read_is_reported() {
+    let pool = Pool::in_memory("t", SIZE).unwrap();
+    pool.create("t/posix", &[("acltype", Value::String("posix".into()))]).unwrap();
+    let files = pool.files("t/posix").unwrap();
+    files.write(b"f", b"x").unwrap();
+    let node = files.fs().resolve(b"f").unwrap();
+    let mut list = NvList::new();
+    list.insert(PosixAcl::ACCESS, Nv::ByteArray(vec![7; 12]));
+    let packed = list.pack(Encoding::Xdr, Endian::Little).unwrap();
+    files
+        .zfs()
+        .change(1 << 16, |tx| Ok(files.fs().sa().update(tx, node.object(), &[(Attr::Dxattr, packed.into())])?))
+        .unwrap();
+    pool.sync().unwrap();
+    let mut told = Told::default();
+    let mut archive = Archiver::new(Vec::new(), &mut told);
+    archive.add_tree(pool.file_system("t/posix").unwrap().resolve(b"f").unwrap(), b"f").unwrap();
+    assert_eq!(archive.finish().unwrap(), 1);
+    assert!(told.0.len() == 1 && told.0[0].starts_with("lost f: "), "{:?}", told.0);
+    drop((node, files));
     pool.export().unwrap();
 }
 

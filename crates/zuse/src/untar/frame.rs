@@ -9,6 +9,9 @@ use zpl::{PosixAce, PosixAcl, PosixTag};
 
 use crate::users::{Who, id_of};
 
+/// Names and values of extended attributes.
+pub(super) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A map of a sparse file longer than this is nonsense.
 const SEGMENTS_MAX: usize = 1 << 20;
 /// So are more records that hold for all entries.
@@ -255,21 +258,27 @@ impl Records {
         self.get("SCHILY.acl.ace").is_some_and(|text| !text.is_empty())
     }
 
-    pub(super) fn xattrs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// The extended attributes, and the names of those whose values cannot be understood.
+    pub(super) fn xattrs(&self) -> (Xattrs, Vec<Vec<u8>>) {
         // what two programs recorded twice is there once
         let mut all: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+        let mut broken = Vec::new();
         for (key, value) in &self.0 {
             if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                 // GNU tar writes a name with `=` in it so
                 all.insert(percent_decoded(name), value.clone());
             } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
-                let Ok(value) = base64::engine::general_purpose::STANDARD_NO_PAD.decode(trim(value)) else { continue };
-                all.entry(percent_decoded(name)).or_insert(value);
+                let name = percent_decoded(name);
+                match base64::engine::general_purpose::STANDARD_NO_PAD.decode(trim(value)) {
+                    Ok(value) => drop(all.entry(name).or_insert(value)),
+                    Err(_) => broken.push(name),
+                }
             }
         }
+        broken.retain(|name| !all.contains_key(name));
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort();
-        all
+        (all, broken)
     }
 }
 

@@ -155,6 +155,7 @@ impl Entry {
             Some(mtime) => mtime,
             None => (header.mtime()?.cast_signed(), 0),
         };
+        let (xattrs, broken) = records.xattrs();
         let meta = Meta {
             uid,
             gid,
@@ -162,9 +163,12 @@ impl Entry {
             mode: if kind == Kind::Symlink { 0o777 } else { header.mode()? & 0o7777 },
             atime: records.time("atime")?.unwrap_or(mtime),
             mtime,
-            xattrs: records.xattrs(),
+            xattrs,
         };
         let mut item = Item::new(kind, meta);
+        item.trouble = broken
+            .first()
+            .map(|name| format!("its extended attribute {} cannot be understood", String::from_utf8_lossy(name)));
         add_lists(&mut item, records);
         match kind {
             Kind::File => item.size = size,

@@ -89,7 +89,7 @@ fn times_and_records_of_others() {
     assert_eq!((time(b"x"), time(b"1.-5")), (None, None));
     assert_eq!(percent_decoded(b"user.a%3Db%"), b"user.a=b%");
     let records = Records(vec![(b"LIBARCHIVE.xattr.user.x".to_vec(), b"YWI=".to_vec())]);
-    assert_eq!(records.xattrs(), [(b"user.x".to_vec(), b"ab".to_vec())]);
+    assert_eq!(records.xattrs(), (vec![(b"user.x".to_vec(), b"ab".to_vec())], vec![]));
     let list = |text: &str| {
         let records = Records(vec![(b"SCHILY.acl.access".to_vec(), text.as_bytes().to_vec())]);
         records.lists().pop().unwrap().1.map(|list| (list.acl.to_string(), list.unknown))
