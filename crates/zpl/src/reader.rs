@@ -41,8 +41,8 @@ impl Piece {
     #[must_use]
     pub fn data(&self) -> Option<&[u8]> {
         let (buf, start) = self.data.as_ref()?;
-        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
-        Some(buf.get(*start..).and_then(|tail| tail.get(..len)).unwrap_or(&[]))
+        let part = buf.get(*start..).and_then(|tail| tail.get(..usize::try_from(self.len).ok()?));
+        Some(part.expect("a piece lies within its block"))
     }
 }
 
@@ -232,10 +232,13 @@ impl Reader {
         }
         let Some(item) = self.items.pop_front() else { return Ok(None) };
         let end = item.first.saturating_add(item.blocks).saturating_mul(size).min(self.range.end);
-        let (offset, skip) = (self.at, usize::try_from(self.at - start).unwrap_or(0));
+        let (offset, skip) = (self.at, self.at - start);
         self.at = end.max(offset);
-        let buf = item.data?;
-        Ok(Some(Piece { offset, len: self.at - offset, data: Some((buf, skip)) }))
+        let (buf, len) = (item.data?, self.at - offset);
+        if (buf.len() as u64) < skip + len {
+            return Err(Error::corrupt(self.object.id(), "length of a block", buf.len() as u64));
+        }
+        Ok(Some(Piece { offset, len, data: Some((buf, skip as usize)) }))
     }
 
     /// Returns the items of the next run; `None` when there is no more data.
@@ -313,10 +316,9 @@ impl io::Read for Reader {
         let Some(piece) = &mut self.current else { return Ok(0) };
         let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(buf.len());
         let (out, _) = buf.split_at_mut(len);
-        match piece.data().map(|data| data.get(..len)) {
+        match piece.data() {
             None => out.fill(0),
-            Some(Some(data)) => out.copy_from_slice(data),
-            Some(None) => return Err(io::Error::other("a block is shorter than its object says")),
+            Some(data) => out.copy_from_slice(data.split_at(len).0),
         }
         piece.offset += len as u64;
         piece.len -= len as u64;

@@ -206,11 +206,16 @@ pub fn change_objects<R>(
 impl PropsWatch for Inner {
     /// Updates the settings. If the dataset cannot be read, the previous ones stay in effect.
     fn props_changed(&self) {
-        let dataset = self.spa.view().and_then(|view| view.dataset_by_id(self.fs.objset().id()));
-        let Some(settings) = dataset.ok().and_then(|dataset| Settings::of(&dataset).ok()) else { return };
-        self.log.set_policy(settings.log_policy());
-        self.atime.set(&settings);
-        *self.settings.write() = Arc::new(settings);
+        let id = self.fs.objset().id();
+        let read = || Settings::of(&self.spa.view()?.dataset_by_id(id)?);
+        match read() {
+            Ok(settings) => {
+                self.log.set_policy(settings.log_policy());
+                self.atime.set(&settings);
+                *self.settings.write() = Arc::new(settings);
+            }
+            Err(error) => tracing::warn!(target: "zuse::zpl", dataset = id, %error, "properties stay as they were"),
+        }
     }
 }
 

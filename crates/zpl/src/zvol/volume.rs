@@ -53,8 +53,12 @@ struct Body {
 impl PropsWatch for Body {
     /// Updates the log policy. If the dataset cannot be read, the previous one stays in effect.
     fn props_changed(&self) {
-        if let Some(policy) = self.spa.view().ok().and_then(|view| policy(&view.dataset_by_id(self.id).ok()?).ok()) {
-            self.log.set_policy(policy);
+        let read = || policy(&self.spa.view()?.dataset_by_id(self.id)?);
+        match read() {
+            Ok(policy) => self.log.set_policy(policy),
+            Err(error) => {
+                tracing::warn!(target: "zuse::zpl", dataset = self.id, %error, "properties stay as they were")
+            }
         }
     }
 }

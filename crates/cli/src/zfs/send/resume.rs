@@ -155,7 +155,10 @@ fn start(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<St
 /// snapshot is preferred to a bookmark.
 fn start_in(head: &Dataset, at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<Start>, pool::Error> {
     let snapshot = head.snapshots()?.into_iter().find(|snapshot| snapshot.guid().0 == at.from_guid);
-    let snapshot = snapshot.filter(|snapshot| to.is_later_than(snapshot).is_ok_and(|later| later));
+    let snapshot = match snapshot {
+        Some(snapshot) if !to.is_later_than(&snapshot)? => None,
+        snapshot => snapshot,
+    };
     let mut marks = head.bookmarks()?;
     marks.retain(|mark| mark.phys().guid.0 == at.from_guid);
     let Some(wanted) = redacted else {
