@@ -73,6 +73,15 @@ impl Error {
             Error::Stream(crate::Error::Io { source, .. }) => Errno::of_io(source, Errno::EIO),
             Error::Pool(error) => error.errno(),
             Error::Apply { source: dmu::Error::Zio(error), .. } => error.errno(),
+            // not the stream is wrong
+            Error::Apply {
+                source:
+                    dmu::Error::Bug { .. }
+                    | dmu::Error::Corrupt { .. }
+                    | dmu::Error::Fill { .. }
+                    | dmu::Error::Format { .. },
+                ..
+            } => Errno::EIO,
             Error::Stopped => Errno::EINTR,
             _ => Errno::EINVAL,
         }
@@ -85,5 +94,19 @@ impl Error {
             self,
             Error::Stream(crate::Error::Truncated { .. } | crate::Error::Checksum { .. } | crate::Error::Io { .. })
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_target_is_no_invalid_stream() {
+        let apply = |source| Error::Apply { offset: 0, kind: RecordType::Write, source }.errno();
+        let (objset, object, what) = (5, 7, "size");
+        assert_eq!(apply(dmu::Error::Corrupt { objset, object, what, value: 1 }), Errno::EIO);
+        assert_eq!(apply(dmu::Error::Bug { objset, object, what }), Errno::EIO);
+        assert_eq!(apply(dmu::Error::Refused { objset, object, what, value: 1 }), Errno::EINVAL);
     }
 }

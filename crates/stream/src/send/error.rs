@@ -77,7 +77,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Pool(e) => e.errno(),
-            Error::Zio(e) => e.errno(),
+            Error::Zio(e) | Error::Dmu(dmu::Error::Zio(e)) => e.errno(),
             Error::Output(e) => Errno::of_io(e, Errno::EPIPE),
             Error::LargeMicrozap { .. } => Errno::ZFS_ERR_STREAM_LARGE_MICROZAP,
             Error::OldKeys { .. } => Errno::ENOTSUP,
