@@ -118,6 +118,12 @@ impl Alloc {
         Ok(())
     }
 
+    /// Takes back a number whose object was not made.
+    pub(crate) fn give_back(&mut self, id: u64) {
+        self.pending.remove(&id);
+        self.block = None;
+    }
+
     /// Records that an object is freed.
     pub(crate) fn free(&mut self, id: u64, slots: usize, txg: Txg) {
         self.pending.insert(id, Pending { txg, slots, allocated: false });

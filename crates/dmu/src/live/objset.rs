@@ -163,7 +163,12 @@ impl Objset {
         }
         tx.made(self.id(), id);
         live.insert(dnode.clone());
-        self.change(tx, &dnode, |_| Ok(()))?;
+        if let Err(error) = self.change(tx, &dnode, |_| Ok(())) {
+            // nothing of it will be written: its number is as free as it was
+            live.remove(&dnode);
+            live.alloc.lock().give_back(id);
+            return Err(error);
+        }
         Ok(Object::with_live(self.clone(), dnode))
     }
 

@@ -14,8 +14,8 @@ use super::TxObjects;
 pub trait TxHold: Send + Sync {
     /// A [`Tx`] of `txg` has ended.
     fn release(&self, txg: Txg);
-    /// The thread that changes something in `txg` panicked: perhaps half of an operation is done. Called before [`TxHold::release`].
-    fn broken(&self, _txg: Txg) {}
+    /// Half of an operation is done in `txg`, or may be, which must not reach the disk; `why` says how. Called before [`TxHold::release`].
+    fn broken(&self, _txg: Txg, _why: String) {}
     /// `bytes` more will be written when `txg` is synced.
     fn dirtied(&self, txg: Txg, bytes: u64);
     /// `bytes` of `txg` have been written, or no longer need to be.
@@ -51,19 +51,26 @@ pub struct Tx {
     used: AtomicBool,
     /// Number of changes allowed before one fails.
     left: AtomicU64,
+    /// True if only one fails, and those after it are made again.
+    once: AtomicBool,
 }
 
 impl Tx {
     /// The transaction of the thread that syncs `txg`: its changes belong to the txg that is being written.
     #[must_use]
     pub fn syncing(txg: Txg) -> Tx {
-        Tx { txg, hold: None, syncing: true, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
+        Tx::new(txg, None, true)
     }
 
     /// A hold on the open txg, released to `hold` at the end.
     #[must_use]
     pub fn held(txg: Txg, hold: Arc<dyn TxHold>) -> Tx {
-        Tx { txg, hold: Some(hold), syncing: false, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
+        Tx::new(txg, Some(hold), false)
+    }
+
+    fn new(txg: Txg, hold: Option<Arc<dyn TxHold>>, syncing: bool) -> Tx {
+        let (used, left, once) = (AtomicBool::new(false), AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        Tx { txg, hold, syncing, used, left, once }
     }
 
     /// The txg.
@@ -128,10 +135,32 @@ impl Tx {
         self.left.store(changes, Ordering::Relaxed);
     }
 
+    /// Makes the one change after the first `changes` fail, to test that it is undone what was changed before it.
+    pub fn fail_once(&self, changes: u64) {
+        self.once.store(true, Ordering::Relaxed);
+        self.fail_after(changes);
+    }
+
+    /// Returns whether a change that [`Tx::fail_once`] asked for has yet to fail.
+    #[must_use]
+    pub fn is_to_fail(&self) -> bool {
+        self.left.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// Keeps the txg off the disk, as an operation that failed half-way could not be undone. Nothing outside of the engine can be the cause: the
+    /// undo of a change finds all that it needs in memory.
+    pub fn break_txg(&self, why: &dyn fmt::Display) {
+        if let Some(hold) = &self.hold {
+            hold.broken(self.txg, format!("half of an operation of txg {} could not be undone: {why}", self.txg));
+        }
+    }
+
     /// Begins a change. `false`: it has to fail.
     pub(crate) fn begin_change(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
-        if left != u64::MAX {
+        if left == 0 && self.once.load(Ordering::Relaxed) {
+            self.left.store(u64::MAX, Ordering::Relaxed);
+        } else if left != u64::MAX {
             self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         }
         if left > 0 {
@@ -149,7 +178,7 @@ impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(hold) = &self.hold {
             if self.is_used() && thread::panicking() {
-                hold.broken(self.txg);
+                hold.broken(self.txg, format!("a thread panicked within a change of txg {}", self.txg));
             }
             hold.release(self.txg);
         }

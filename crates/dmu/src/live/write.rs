@@ -8,7 +8,7 @@ use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use zio::{Buf, Payload};
 
 use super::Tx;
-use super::dnode::{Block, BlockState, LiveDnode, State};
+use super::dnode::{Block, BlockState, LiveDnode, State, slot_of};
 use crate::{Error, Object};
 
 impl Object {
@@ -147,6 +147,20 @@ impl Object {
                 Step::Read(BlockState::Dirty(block)) => base = Some((None, Some(self.decoded(block, blkid)?))),
                 Step::Read(_) => base = Some((None, None)),
             }
+        }
+    }
+
+    /// As [`Object::modify_block`], for a block that the txg has changed already: it is in memory, so nothing can fail.
+    ///
+    /// # Errors
+    /// [`Error::Bug`] if the txg has not changed it.
+    pub(crate) fn modify_dirty<R>(&self, tx: &Tx, blkid: u64, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, Error> {
+        let mut state = self.dnode()?.state.write();
+        let slot = state.slots.get(slot_of(tx.txg())).and_then(Option::as_ref);
+        let held = slot.is_some_and(|dirty| dirty.txg == tx.txg() && dirty.blocks.contains_key(&blkid));
+        match self.modify_now(&mut state, tx, blkid, &mut Some(change), None)? {
+            Step::Done(result, _) if held => Ok(result),
+            _ => Err(self.bug("a block that was to be in memory is not")),
         }
     }
 
@@ -359,6 +373,52 @@ impl Object {
         Ok(())
     }
 
+    /// Replaces the bonus buffer, its type, and the spill block (`None`: there is none), in one step: all of it or nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it does not fit.
+    pub fn set_bonus_and_spill(
+        &self,
+        tx: &Tx,
+        bonus_type: ObjectType,
+        bonus: &[u8],
+        spill: Option<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let size = spill.as_ref().map_or(0, |spill| spill.len() as u64);
+        if spill.is_some() && (size == 0 || !size.is_multiple_of(512) || size > ondisk::SPA_MAXBLOCKSIZE) {
+            return Err(self.refused("length of a spill block", size));
+        }
+        self.objset().change(tx, self.dnode()?, |state| {
+            if bonus.len() > state.newest.max_bonus(spill.is_some()) {
+                return Err(self.refused("length of the bonus buffer", bonus.len() as u64));
+            }
+            let had = state.newest.flags & DnodePhys::FLAG_SPILL_BLKPTR != 0;
+            let counted = if tx.hold().is_some() { size } else { 0 };
+            let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
+            let spills = spill.is_some();
+            if spills || had {
+                dirty.spill = Some(spill.map(|spill| Block::Data(Buf::from(spill))));
+                dirty.bytes += counted;
+            }
+            state.reshape(tx.txg(), |dn| {
+                dn.bonus_type = bonus_type;
+                dn.bonus.clear();
+                dn.bonus.extend_from_slice(bonus);
+                dn.endian = Endian::Little;
+                if spills {
+                    dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
+                    dn.spill = dn.spill.or(Some(BlkPtr::HOLE));
+                } else if had {
+                    dn.flags &= !DnodePhys::FLAG_SPILL_BLKPTR;
+                    dn.spill = None;
+                }
+            });
+            Ok(())
+        })?;
+        tx.dirtied(size);
+        Ok(())
+    }
+
     /// Replaces the bonus buffer; its length may change.
     ///
     /// # Errors
@@ -498,6 +558,10 @@ impl Object {
 
     pub(crate) fn refused(&self, what: &'static str, value: u64) -> Error {
         self.objset().refused(self.id(), what, value)
+    }
+
+    fn bug(&self, what: &'static str) -> Error {
+        Error::Bug { objset: self.objset().id(), object: self.id(), what }
     }
 
     pub(crate) fn out_of_turn(&self, tx: &Tx) -> Error {

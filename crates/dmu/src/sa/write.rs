@@ -234,13 +234,9 @@ impl SaTable {
             let stands = |taken: &Taken, piece: &Piece| taken.pieces.iter().any(|old| fits(old, piece));
             let (here, there): (Vec<&Piece>, Vec<&Piece>) = new.iter().partition(|piece| stands(&bonus, piece));
             if there.iter().all(|piece| stands(spill, piece)) {
-                if !here.is_empty()
-                    && let Some(changed) = changed_in_place(&bonus, object.bonus(), here)
-                {
-                    object.set_bonus(tx, &changed)?;
-                }
-                return match changed_in_place(spill, buf, there) {
-                    Some(changed) => object.set_spill(tx, changed),
+                let both = changed_in_place(&bonus, object.bonus(), here).zip(changed_in_place(spill, buf, there));
+                return match both {
+                    Some((bonus, spill)) => object.set_bonus_and_spill(tx, ObjectType::SA, &bonus, Some(spill)),
                     None => Ok(()),
                 };
             }
@@ -287,22 +283,7 @@ impl SaTable {
                 Some(spill)
             }
         };
-        if phys.bonus_type != ObjectType::SA {
-            object.set_bonus_type(tx, ObjectType::SA)?;
-        }
-        match spill {
-            Some(spill) => {
-                // the bonus buffer shrinks first to make room
-                object.set_bonus(tx, &bonus)?;
-                object.set_spill(tx, spill)
-            }
-            None => {
-                if phys.spill.is_some() {
-                    object.remove_spill(tx)?;
-                }
-                object.set_bonus(tx, &bonus)
-            }
-        }
+        object.set_bonus_and_spill(tx, ObjectType::SA, &bonus, spill)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Changes to fat ZAPs: entries, leaf splits, growth of the pointer table, and shrinking.
 //!
 //! A block is changed in place in the object's dirty data; the header, which counts entries, is written once per call
-//! ([`Fat::flush`]). Blocks are read before anything is changed, so that a read error leaves the ZAP as it was.
+//! ([`Fat::flush`]). All of a step that can fail comes before what it changes: the blocks that it is going to change are taken into memory as
+//! blocks of the txg ([`Fat::hold_header`], [`Fat::hold_table`]), new ones are written behind the end, and only then do entries, pointers and
+//! header change, in memory ([`Target::modify_held`]). So a failed call leaves the ZAP with the entries that it had, and what it did can be
+//! undone by a call that reads nothing.
 
 use base::Endian;
 use ondisk::zap::{LEAF_CHUNK_SIZE, Leaf, LeafHeader};
@@ -32,6 +35,15 @@ impl Target<'_> {
         self.object.modify_block(self.tx, blkid, change)?.map_err(|source| self.object.format(source))
     }
 
+    /// Changes a block that the txg has changed before.
+    fn modify_held(
+        &self,
+        blkid: u64,
+        change: impl FnOnce(&mut [u8]) -> Result<(), ondisk::Error>,
+    ) -> Result<(), Error> {
+        self.object.modify_dirty(self.tx, blkid, change)?.map_err(|source| self.object.format(source))
+    }
+
     pub(super) fn write(&self, blkid: u64, block: Vec<u8>) -> Result<(), Error> {
         self.object.write_block(self.tx, blkid, block)
     }
@@ -40,7 +52,7 @@ impl Target<'_> {
         self.object.set_block_size(self.tx, size as u64, 0)
     }
 
-    fn free(&self, blkid: u64, count: u64, size: usize) -> Result<(), Error> {
+    pub(super) fn free(&self, blkid: u64, count: u64, size: usize) -> Result<(), Error> {
         let size = size as u64;
         self.object.free_range(self.tx, blkid.saturating_mul(size), count.saturating_mul(size))
     }
@@ -70,8 +82,31 @@ fn common_bits(leaf: &[u8], hash: u64) -> Result<u64, ondisk::Error> {
 }
 
 enum Outcome {
+    /// The header will change as well, and must be held first.
+    Hold,
     Exists,
-    Put { put: Put, new: bool, prefix_len: u16 },
+    Put {
+        put: Put,
+        new: bool,
+        prefix_len: u16,
+    },
+}
+
+/// Two empty leaves that are to be joined.
+struct Pair {
+    stays: u64,
+    goes: u64,
+    /// The pointers to the one that goes.
+    first: u64,
+    count: u64,
+}
+
+enum Removed {
+    /// The header will change as well, and must be held first.
+    Hold,
+    Missing,
+    /// The entry is gone; the leaf's header.
+    Done(LeafHeader),
 }
 
 fn is_key(leaf: &Leaf<'_>, entry: &ondisk::zap::LeafEntry, key: &LeafKey<'_>) -> bool {
@@ -114,18 +149,47 @@ impl Fat {
         self.header.normflags != 0
     }
 
-    fn leaf_to_change(&self, to: &Target<'_>, hash: u64) -> Result<u64, Error> {
-        match self.leaf_of(to.object, hash)? {
+    fn leaf_to_change(&mut self, to: &Target<'_>, hash: u64) -> Result<u64, Error> {
+        match self.leaf_held(to, hash)? {
             0 => Err(to.object.corrupt("pointer to a ZAP leaf", 0)),
             blkid => Ok(blkid),
         }
+    }
+
+    /// As [`Fat::leaf_of`]; the pointer stays in memory.
+    fn leaf_held(&mut self, to: &Target<'_>, hash: u64) -> Result<u64, Error> {
+        self.remember(to, self.header.index(hash) / self.per_block())?;
+        self.leaf_of(to.object, hash)
+    }
+
+    /// Makes block 0 one that the txg has changed.
+    pub(super) fn hold_header(&mut self, to: &Target<'_>) -> Result<(), Error> {
+        let txg = Some(to.tx.txg());
+        if self.held != txg {
+            to.modify(0, |_| Ok(()))?;
+            self.held = txg;
+        }
+        Ok(())
+    }
+
+    /// Loads the `count` pointers from `first` on, and makes their blocks ones that the txg has changed.
+    fn hold_table(&mut self, to: &Target<'_>, first: u64, count: u64) -> Result<(), Error> {
+        self.hold_header(to)?;
+        self.load(to, first, count)?;
+        let (table, per_block) = (self.header.ptrtbl, self.per_block());
+        if table.numblks != 0 {
+            for n in first / per_block..=(first + count.max(1) - 1) / per_block {
+                to.modify(table.blk + n, |_| Ok(()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the header, if it changed.
     pub(super) fn flush(&mut self, to: &Target<'_>) -> Result<(), Error> {
         if self.dirty {
             let header = self.header;
-            to.modify(0, |block| {
+            to.modify_held(0, |block| {
                 header.encode_into(block);
                 Ok(())
             })?;
@@ -146,17 +210,19 @@ impl Fat {
         let word_keys = self.word_keys();
         loop {
             let blkid = self.leaf_to_change(to, key.hash)?;
-            let shift = self.header.ptrtbl.shift;
+            let (shift, held) = (self.header.ptrtbl.shift, self.held == Some(to.tx.txg()));
             let outcome = to.modify(blkid, |block| {
                 let mut leaf = LeafMut::new(block)?;
                 let prefix_len = checked(&leaf.view()?, key.hash, shift)?.prefix_len;
                 Ok(match leaf.find(key.hash, |leaf, entry| is_key(leaf, entry, key))? {
                     Some(_) if mode == Mode::Add => Outcome::Exists,
                     Some((n, _)) => Outcome::Put { put: leaf.set_value(n, word_keys, value)?, new: false, prefix_len },
+                    None if !held => Outcome::Hold,
                     None => Outcome::Put { put: leaf.insert(key, cd, value)?, new: true, prefix_len },
                 })
             })?;
             match outcome {
+                Outcome::Hold => self.hold_header(to)?,
                 Outcome::Exists => return Err(to.exists(show(key, word_keys))),
                 Outcome::Put { put: Put::Done, new, .. } => {
                     if new {
@@ -176,25 +242,38 @@ impl Fat {
     /// Removes a key; `false` if it does not exist. The caller flushes.
     pub(super) fn remove(&mut self, to: &Target<'_>, key: &LeafKey<'_>) -> Result<bool, Error> {
         let word_keys = self.word_keys();
-        let blkid = match self.leaf_of(to.object, key.hash)? {
+        let blkid = match self.leaf_held(to, key.hash)? {
             0 => return Ok(false),
             blkid => blkid,
         };
         let shift = self.header.ptrtbl.shift;
-        let header = to.modify(blkid, |block| {
-            let mut leaf = LeafMut::new(block)?;
-            checked(&leaf.view()?, key.hash, shift)?;
-            let Some((n, _)) = leaf.find(key.hash, |leaf, entry| is_key(leaf, entry, key))? else { return Ok(None) };
-            leaf.remove(n, word_keys)?;
-            Ok(Some(leaf.view()?.header))
-        })?;
-        let Some(header) = header else { return Ok(false) };
-        one_less(to, "number of entries of a ZAP", &mut self.header.num_entries);
-        self.dirty = true;
-        if is_empty(&header, self.header.block_size) {
-            self.shrink(to, blkid, header)?;
+        loop {
+            let held = self.held == Some(to.tx.txg());
+            let removed = to.modify(blkid, |block| {
+                let mut leaf = LeafMut::new(block)?;
+                checked(&leaf.view()?, key.hash, shift)?;
+                Ok(match leaf.find(key.hash, |leaf, entry| is_key(leaf, entry, key))? {
+                    None => Removed::Missing,
+                    Some(_) if !held => Removed::Hold,
+                    Some((n, _)) => {
+                        leaf.remove(n, word_keys)?;
+                        Removed::Done(leaf.view()?.header)
+                    }
+                })
+            })?;
+            match removed {
+                Removed::Hold => self.hold_header(to)?,
+                Removed::Missing => return Ok(false),
+                Removed::Done(header) => {
+                    one_less(to, "number of entries of a ZAP", &mut self.header.num_entries);
+                    self.dirty = true;
+                    if is_empty(&header, self.header.block_size) {
+                        self.shrink(to, blkid, header)?;
+                    }
+                    return Ok(true);
+                }
+            }
         }
-        Ok(true)
     }
 
     /// Splits the leaf in `blkid`, to which `hash` belongs; doubles the table first if necessary.
@@ -212,6 +291,7 @@ impl Fat {
         if common >= u64::from(self.header.hash_bits() - 2).min(TABLE_SHIFT_MAX) {
             return Err(self.too_many(to));
         }
+        self.hold_header(to)?;
         if self.header.ptrtbl.nextblk != 0 || u64::from(prefix_len) >= self.header.ptrtbl.shift {
             self.grow_table(to)?;
         }
@@ -221,14 +301,20 @@ impl Fat {
         let below = self.header.ptrtbl.shift - (u64::from(prefix_len) + 1);
         let prefix = hash >> (63 - u32::from(prefix_len));
         let (first, count) = ((prefix | 1) << below, 1 << below);
-        self.load(to, first, count)?;
+        self.hold_table(to, first, count)?;
         if !self.points(first, count, blkid) {
             return Err(to.object.corrupt("pointer to a ZAP leaf that is split, not to block", blkid));
         }
-        let new = self.take_blocks(to, 1)?;
-        self.header.num_leafs = self.header.num_leafs.saturating_add(1);
+        let new = self.free_blocks(to, 1)?;
         to.write(new, high)?;
-        to.write(blkid, low)?;
+        // nothing can fail any more
+        self.header.freeblk = new + 1;
+        self.header.num_leafs = self.header.num_leafs.saturating_add(1);
+        self.dirty = true;
+        to.modify_held(blkid, |block| {
+            block.copy_from_slice(&low);
+            Ok(())
+        })?;
         self.set_pointers(to, first, count, new)
     }
 
@@ -236,28 +322,35 @@ impl Fat {
         Error::TooManyCollisions { objset: to.object.objset().id(), object: to.object.id() }
     }
 
-    fn take_blocks(&mut self, to: &Target<'_>, count: u64) -> Result<u64, Error> {
+    /// The first of `count` blocks behind the end.
+    fn free_blocks(&self, to: &Target<'_>, count: u64) -> Result<u64, Error> {
         let first = self.header.freeblk;
-        let behind = first.checked_add(count);
-        self.header.freeblk = behind.ok_or_else(|| to.object.corrupt("first free block of a ZAP", first))?;
-        self.dirty = true;
-        Ok(first)
+        match first.checked_add(count) {
+            Some(_) => Ok(first),
+            None => Err(to.object.corrupt("first free block of a ZAP", first)),
+        }
     }
 
     /// Loads the `count` pointers from `first` on.
     fn load(&mut self, to: &Target<'_>, first: u64, count: u64) -> Result<(), Error> {
         let per_block = self.per_block();
         for n in first / per_block..=(first + count.max(1) - 1) / per_block {
-            if self.table.as_ref().is_some_and(|table| table.contains_key(&n)) {
-                continue;
+            if !self.remember(to, n)? {
+                return Err(to.object.corrupt("block of a ZAP's pointer table, a hole,", n));
             }
-            let (block, endian) = self
-                .table_block(to.object, n)?
-                .ok_or_else(|| to.object.corrupt("block of a ZAP's pointer table, a hole,", n))?;
-            let words = base::bytes::u64s(&block, endian).collect();
-            self.table.get_or_insert_default().insert(n, words);
         }
         Ok(())
+    }
+
+    /// Loads block `n` of the pointer table; `false` if it is a hole.
+    fn remember(&mut self, to: &Target<'_>, n: u64) -> Result<bool, Error> {
+        if self.table.as_ref().is_some_and(|table| table.contains_key(&n)) {
+            return Ok(true);
+        }
+        let Some((block, endian)) = self.table_block(to.object, n)? else { return Ok(false) };
+        let words = base::bytes::u64s(&block, endian).collect();
+        self.table.get_or_insert_default().insert(n, words);
+        Ok(true)
     }
 
     /// True if these pointers, which were loaded, all lead to `blkid`.
@@ -270,7 +363,7 @@ impl Fat {
         })
     }
 
-    /// Sets pointers, which were loaded.
+    /// Sets pointers, which are [held](Fat::hold_table).
     fn set_pointers(&mut self, to: &Target<'_>, first: u64, count: u64, blkid: u64) -> Result<(), Error> {
         let (per_block, embedded) = (self.per_block(), self.header.ptrtbl.numblks == 0);
         let (mut at, end) = (first, first + count);
@@ -281,17 +374,10 @@ impl Fat {
             let words = words.ok_or_else(|| to.object.corrupt("block of a ZAP's pointer table", n))?;
             words.iter_mut().skip(within).take(here).for_each(|word| *word = blkid);
             let start = if embedded { words.len() } else { 0 } + within;
-            if embedded {
-                to.modify(0, |block| {
-                    store(block, start, here, blkid);
-                    Ok(())
-                })?;
-            } else {
-                to.modify(self.header.ptrtbl.blk + n, |block| {
-                    store(block, start, here, blkid);
-                    Ok(())
-                })?;
-            }
+            to.modify_held(if embedded { 0 } else { self.header.ptrtbl.blk + n }, |block| {
+                store(block, start, here, blkid);
+                Ok(())
+            })?;
             at += here as u64;
         }
         Ok(())
@@ -311,16 +397,18 @@ impl Fat {
             self.load(to, n * per_block, per_block.min(pointers))?;
         }
         let numblks = (old.numblks * 2).max(1);
-        let blk = if old.nextblk != 0 { old.nextblk } else { self.take_blocks(to, numblks)? };
+        let blk = if old.nextblk != 0 { old.nextblk } else { self.free_blocks(to, numblks)? };
         if blk.checked_add(numblks).is_none() {
             return Err(to.object.corrupt("start of a ZAP's next pointer table", blk));
         }
-        let before = self.table.take().unwrap_or_default();
+        let Some(before) = &self.table else {
+            return Err(to.object.corrupt("start of a ZAP's pointer table", old.blk));
+        };
         let loaded = before.len() as u64;
         // what is not in memory would be missing in the new table
         assert!(loaded == old.numblks.max(1), "{loaded} of {} blocks of a pointer table were loaded", old.numblks);
         let mut after = std::collections::HashMap::new();
-        for (n, words) in &before {
+        for (n, words) in before {
             let doubled: Vec<u64> = words.iter().flat_map(|word| [*word, *word]).collect();
             for (half, words) in doubled.chunks(per_block as usize).enumerate() {
                 let n = n * 2 + half as u64;
@@ -331,7 +419,11 @@ impl Fat {
         if old.numblks != 0 {
             to.free(old.blk, old.numblks, self.header.block_size)?;
         }
+        // nothing can fail any more
         self.table = Some(after);
+        if old.nextblk == 0 {
+            self.header.freeblk = blk + numblks;
+        }
         let table = &mut self.header.ptrtbl;
         (table.blk, table.numblks, table.shift) = (blk, numblks, old.shift + 1);
         (table.nextblk, table.blks_copied) = (0, 0);
@@ -339,45 +431,66 @@ impl Fat {
         Ok(())
     }
 
-    /// Joins an empty leaf with its sibling, as long as that is empty too (OpenZFS: `zap_shrink`).
+    /// Joins an empty leaf with its sibling, as long as that is empty too (OpenZFS: `zap_shrink`). A leaf that cannot be joined, as its sibling
+    /// or the pointers to it cannot be read, stays as it is: it is only one more.
     fn shrink(&mut self, to: &Target<'_>, mut blkid: u64, mut header: LeafHeader) -> Result<(), Error> {
-        let words_shift = |fat: &Fat, len: u16| fat.header.ptrtbl.shift.saturating_sub(len.into());
         while header.prefix_len > 0 && self.header.ptrtbl.nextblk == 0 {
-            let len = header.prefix_len;
-            let below = words_shift(self, len);
-            let (mine, theirs) = (header.prefix << below, (header.prefix ^ 1) << below);
-            let count = 1u64 << below;
-            self.load(to, theirs, count)?;
-            self.load(to, mine, count)?;
-            let sibling = self.pointer(theirs);
-            if sibling == 0 || !self.points(theirs, count, sibling) {
-                return Ok(());
+            match self.hold_pair(to, blkid, header) {
+                Ok(Some(pair)) => (blkid, header) = self.join(to, &pair, header)?,
+                Ok(None) => break,
+                Err(error) => {
+                    let (objset, object) = (to.object.objset().id(), to.object.id());
+                    tracing::debug!(target: "zuse::space", dataset = objset, object, %error, "a ZAP leaf is not joined");
+                    break;
+                }
             }
-            let other = {
-                let block = self.read_leaf(to.object, sibling)?;
-                block.view(to.object)?.header
-            };
-            if other.prefix_len != len || !is_empty(&other, self.header.block_size) {
-                return Ok(());
-            }
-            let (stays, goes, range) =
-                if header.prefix & 1 == 0 { (blkid, sibling, theirs) } else { (sibling, blkid, mine) };
-            self.set_pointers(to, range, count, stays)?;
-            to.free(goes, 1, self.header.block_size)?;
-            if goes.checked_add(1) == Some(self.header.freeblk) {
-                self.header.freeblk = goes;
-            }
-            one_less(to, "number of leaves of a ZAP", &mut self.header.num_leafs);
-            self.dirty = true;
-            (header.prefix, header.prefix_len) = (header.prefix >> 1, len - 1);
-            let (prefix, prefix_len) = (header.prefix, header.prefix_len);
-            to.modify(stays, |block| {
-                LeafMut::new(block)?.set_prefix(prefix, prefix_len);
-                Ok(())
-            })?;
-            blkid = stays;
         }
         Ok(())
+    }
+
+    /// Finds the sibling of an empty leaf, if that is empty too, frees the block of one of the two, and makes what else changes when they are
+    /// joined blocks of the txg. On an error nothing has changed.
+    fn hold_pair(&mut self, to: &Target<'_>, blkid: u64, header: LeafHeader) -> Result<Option<Pair>, Error> {
+        let len = header.prefix_len;
+        let below = self.header.ptrtbl.shift.saturating_sub(len.into());
+        let (mine, theirs) = (header.prefix << below, (header.prefix ^ 1) << below);
+        let count = 1u64 << below;
+        self.load(to, theirs, count)?;
+        self.load(to, mine, count)?;
+        let sibling = self.pointer(theirs);
+        if sibling == 0 || !self.points(theirs, count, sibling) {
+            return Ok(None);
+        }
+        let other = {
+            let block = self.read_leaf(to.object, sibling)?;
+            block.view(to.object)?.header
+        };
+        if other.prefix_len != len || !is_empty(&other, self.header.block_size) {
+            return Ok(None);
+        }
+        let (stays, goes, first) =
+            if header.prefix & 1 == 0 { (blkid, sibling, theirs) } else { (sibling, blkid, mine) };
+        to.modify(stays, |_| Ok(()))?;
+        self.hold_table(to, first, count)?;
+        to.free(goes, 1, self.header.block_size)?;
+        Ok(Some(Pair { stays, goes, first, count }))
+    }
+
+    /// Joins two leaves, which are held. Returns the block and the header of the one that stays.
+    fn join(&mut self, to: &Target<'_>, pair: &Pair, header: LeafHeader) -> Result<(u64, LeafHeader), Error> {
+        let Pair { stays, goes, first, count } = *pair;
+        self.set_pointers(to, first, count, stays)?;
+        if goes.checked_add(1) == Some(self.header.freeblk) {
+            self.header.freeblk = goes;
+        }
+        one_less(to, "number of leaves of a ZAP", &mut self.header.num_leafs);
+        self.dirty = true;
+        let joined = LeafHeader { prefix: header.prefix >> 1, prefix_len: header.prefix_len - 1, ..header };
+        to.modify_held(stays, |block| {
+            LeafMut::new(block)?.set_prefix(joined.prefix, joined.prefix_len);
+            Ok(())
+        })?;
+        Ok((stays, joined))
     }
 
     /// Pointer `index`, which must have been loaded; 0 if it was not.

@@ -118,8 +118,29 @@ impl Micro {
         Ok(true)
     }
 
-    /// Converts it to a fat ZAP. `flags` are those of a ZAP that is fat from the start: its blocks then keep their size.
+    /// Converts it to a fat ZAP. `flags` are those of a ZAP that is fat from the start: its blocks then keep their size. On an error it is a
+    /// micro ZAP again.
     pub(super) fn upgrade(&self, to: &Target<'_>, flags: u64) -> Result<Fat, Error> {
+        let made = self.make_fat(to, flags);
+        if made.is_err()
+            && let Err(error) = self.put_back(to)
+        {
+            to.tx.break_txg(&error);
+        }
+        made
+    }
+
+    /// Writes the block as it was before. All that it overwrites is in memory.
+    fn put_back(&self, to: &Target<'_>) -> Result<(), Error> {
+        let (size, now) = (self.block.len(), usize::try_from(to.object.block_size()).unwrap_or(0));
+        to.free(1, u64::MAX, now)?;
+        if now != size {
+            to.set_block_size(size)?;
+        }
+        to.write(0, self.block.to_vec())
+    }
+
+    fn make_fat(&self, to: &Target<'_>, flags: u64) -> Result<Fat, Error> {
         let block_size = if flags == 0 { FAT_BLOCK } else { self.block.len() };
         let entries: Vec<(Vec<u8>, u64, u32)> =
             self.in_use().map(|(_, entry)| (entry.name.to_vec(), entry.value, entry.cd)).collect();
@@ -144,6 +165,7 @@ impl Micro {
         to.write(0, block)?;
         to.write(1, LeafMut::init(block_size, 0, 0, self.normflags != 0))?;
         let mut fat = Fat::fresh(header, vec![1; block_size / 16]);
+        fat.hold_header(to)?;
         for (mut name, value, cd) in entries {
             let hash = hash::of_name(self.salt, &norm::normalise(&name, self.normflags), header.hash_bits());
             name.push(0);

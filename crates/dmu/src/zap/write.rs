@@ -157,13 +157,15 @@ impl Zap {
         let head = zap_edit::micro_header(salt, new.normflags);
         block.iter_mut().zip(head).for_each(|(place, byte)| *place = byte);
         let to = Target { object: &object, tx };
-        let body = if new.flags == 0 {
-            to.write(0, block.clone())?;
-            Body::Micro(Micro::fresh(block, salt, new.normflags))
-        } else {
-            Body::Fat(Micro::fresh(block, salt, new.normflags).upgrade(&to, new.flags)?)
+        let micro = Micro::fresh(block, salt, new.normflags);
+        let body = match new.flags {
+            0 => to.write(0, micro.block.to_vec()).map(|()| Body::Micro(micro)),
+            flags => micro.upgrade(&to, flags).map(Body::Fat),
         };
-        Ok(live::made(object, body))
+        match body {
+            Ok(body) => Ok(live::made(object, body)),
+            Err(error) => Err(unmade(tx, &object, error)),
+        }
     }
 
     /// Creates a ZAP and enters its number under `name` in `parent` (OpenZFS: `zap_create_link`).
@@ -172,8 +174,10 @@ impl Zap {
     /// As [`Zap::create`] and [`Zap::add`].
     pub fn create_link(tx: &Tx, parent: &Zap, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
         let zap = Zap::create(tx, parent.object().objset(), object_type)?;
-        parent.add_u64(tx, name, zap.object().id())?;
-        Ok(zap)
+        match parent.add_u64(tx, name, zap.object().id()) {
+            Ok(()) => Ok(zap),
+            Err(error) => Err(unmade(tx, zap.object(), error)),
+        }
     }
 
     /// Turns an object that has no contents into a ZAP, whatever its type: a DSL directory or dataset becomes one when it
@@ -200,10 +204,10 @@ impl Zap {
         let to = Target { object, tx };
         let mut body = self.0.cell().write();
         let done = work(&to, &mut body);
-        match &mut *body {
-            Body::Fat(fat) => fat.flush(&to).and(done),
-            Body::Micro(_) => done,
+        if let Body::Fat(fat) = &mut *body {
+            fat.flush(&to).inspect_err(|error| tx.break_txg(error))?;
         }
+        done
     }
 
     fn put_name(
@@ -464,6 +468,14 @@ impl Zap {
             _ => Err(self.key_kind("has names for keys")),
         })
     }
+}
+
+/// Frees an object that was made for a ZAP, as `error` ended that. Returns the error.
+fn unmade(tx: &Tx, object: &crate::Object, error: Error) -> Error {
+    if let Err(left) = object.objset().free_object(tx, object.id()) {
+        tx.break_txg(&left);
+    }
+    error
 }
 
 fn stored(value: &ZapValue) -> LeafValue<'_> {

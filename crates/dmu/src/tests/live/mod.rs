@@ -1,5 +1,6 @@
 //! Writable object sets.
 
+mod halves;
 mod model;
 mod numbers;
 mod placed;

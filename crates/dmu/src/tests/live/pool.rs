@@ -108,6 +108,10 @@ impl TxHold for Holds {
         self.places.fetch_sub(1, Ordering::SeqCst);
     }
 
+    fn broken(&self, _: Txg, why: String) {
+        assert!(std::thread::panicking(), "{why}");
+    }
+
     fn dirtied(&self, _: Txg, bytes: u64) {
         self.dirty.fetch_add(bytes as i64, Ordering::SeqCst);
     }

@@ -57,8 +57,8 @@ struct TxgHold {
 }
 
 impl TxHold for TxgHold {
-    fn broken(&self, txg: Txg) {
-        self.txgs.fail(Arc::new(Error::Bug(format!("a thread panicked within a change of txg {txg}"))));
+    fn broken(&self, _txg: Txg, why: String) {
+        self.txgs.fail(Arc::new(Error::Bug(why)));
     }
 
     fn release(&self, txg: Txg) {
