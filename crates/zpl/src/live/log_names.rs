@@ -1,12 +1,14 @@
 //! Log records of names that are created, changed and removed (OpenZFS: `zfs_log_create`, `zfs_log_symlink`, `zfs_log_link`,
 //! `zfs_log_remove`, `zfs_log_rename`). Every commit includes them.
 
+use std::sync::Arc;
+
 use dmu::Tx;
 use ondisk::zil::{AclPart, Create, Record, Rename, TxType, Whiteout};
 
 use super::{RenameMode, Zfs, Znode};
 use crate::acl::modes::{self as acl, NewAcl};
-use crate::{Attrs, Error, Kind};
+use crate::{Attrs, Error, Kind, Xattr};
 
 /// Returns seconds and nanoseconds, as records store times.
 pub(super) fn pair(time: crate::Time) -> [u64; 2] {
@@ -22,6 +24,17 @@ fn slots(node: &Znode) -> u64 {
 pub(super) fn acl_part<'a>(new: &NewAcl, aces: &'a [u8]) -> AclPart<'a> {
     let flags = new.flags & acl::V4_WIDE;
     AclPart { count: new.aces.len() as u64, flags, aces, fuids: Vec::new(), domains: Vec::new() }
+}
+
+/// The extended attributes of a new file.
+#[derive(Default)]
+pub(super) struct FirstXattrs {
+    /// Those in the packed list.
+    packed: Vec<Xattr>,
+    /// The hidden directory.
+    dir: Option<Arc<Znode>>,
+    /// The values in it: stored names, files and contents.
+    values: Vec<(Vec<u8>, Arc<Znode>, Vec<u8>)>,
 }
 
 fn create<'a>(dir: &Znode, node: &Znode, attrs: &Attrs, name: &'a [u8]) -> Create<'a> {
@@ -80,28 +93,41 @@ impl Zfs {
         }
     }
 
-    /// Logs the extended attributes that a new file got before its name.
-    pub(super) fn log_first_xattrs(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
-        if self.is_unlogged(node) {
-            return Ok(());
+    /// Returns the extended attributes that a new file has got before its name, to be logged.
+    pub(super) fn first_xattrs(&self, node: &Znode) -> Result<FirstXattrs, Error> {
+        let mut first = FirstXattrs::default();
+        if !self.log().logs() {
+            return Ok(first);
         }
-        for (name, value) in self.packed_xattrs(node)? {
-            self.log_sa_xattr(tx, node, &name, Some(&value), false);
-        }
+        first.packed = self.packed_xattrs(node)?;
         let hidden = node.with_attrs(|attrs| attrs.xattr_dir);
         if hidden == 0 {
-            return Ok(());
+            return Ok(first);
         }
-        let dir = self.znode(hidden)?;
-        self.log_mkxattr(tx, node, &dir);
+        first.dir = Some(self.znode(hidden)?);
         for entry in self.fs().read_dir(hidden)? {
             let entry = entry?;
             let value = self.znode(entry.object)?;
-            self.log_create(tx, &dir, &value, &entry.name, &[], None);
-            let len = usize::try_from(value.with_attrs(|attrs| attrs.size)).unwrap_or(usize::MAX);
-            self.log_write(tx, &value, 0, &value.object().read_vec(0, len)?, 0, false);
+            let contents = self.value_of(&value)?;
+            first.values.push((entry.name, value, contents));
         }
-        Ok(())
+        Ok(first)
+    }
+
+    /// Logs the extended attributes that a new file got before its name.
+    pub(super) fn log_first_xattrs(&self, tx: &Tx, node: &Znode, first: &FirstXattrs) {
+        if self.is_unlogged(node) {
+            return;
+        }
+        for (name, value) in &first.packed {
+            self.log_sa_xattr(tx, node, name, Some(value), false);
+        }
+        let Some(dir) = &first.dir else { return };
+        self.log_mkxattr(tx, node, dir);
+        for (name, value, contents) in &first.values {
+            self.log_create(tx, dir, value, name, &[], None);
+            self.log_write(tx, value, 0, contents, 0, false);
+        }
     }
 
     /// Logs LINK.

@@ -9,7 +9,7 @@
 //! # A change
 //! Every operation is one closure, which runs in a transaction of the open txg ([`Zfs::change`], `Zfs::change_some`): its changes reach the
 //! disk together or not at all. It names the objects that it changes, so that other txgs leave them alone meanwhile ([`hold`]). Everything is checked before anything is changed, since a transaction cannot be rolled back;
-//! steps that can fail for lack of space in a ZAP come first and are undone explicitly. Changes through the handle of a [`Zfs::batch`] share
+//! what an operation of several steps has done is undone if a later step fails ([`steps`]). Changes through the handle of a [`Zfs::batch`] share
 //! transactions: thousands of small files need only as many transactions as their megabytes require.
 //!
 //! # Lock order
@@ -47,6 +47,7 @@ pub(crate) mod replay;
 mod replay_all;
 mod setattr;
 mod size;
+pub(crate) mod steps;
 mod times;
 mod unlinked;
 mod vfs;

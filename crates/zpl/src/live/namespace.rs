@@ -6,10 +6,11 @@ use std::sync::Arc;
 use dmu::Tx;
 
 use super::names::{NAME_MAX, entry_word, is_dots};
+use super::steps::Steps;
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Open, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::acl::access::{self, Perms};
-use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
+use crate::{Attrs, DirEntry, Error, FileFlags, Kind, ReadDir, Time};
 
 /// Maximum number of links of a file: what fits in Linux's link count.
 const LINKS_MAX: u64 = u32::MAX as u64;
@@ -105,7 +106,6 @@ impl Zfs {
     pub fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
         self.change_some(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
-            let zap = dir.dir()?;
             self.check_new_name(&dir, name)?;
             let _names = dir.names.write();
             self.check_has_room(&dir, new.kind)?;
@@ -115,26 +115,24 @@ impl Zfs {
             self.check(cred, &dir, to_add(new.kind))?;
             let new = &self.masked(&dir, new)?;
             let birth = self.plan_new(cred, &dir, new)?;
-            let node = self.make_node(tx, &birth)?;
-            node.set_nascent(true);
-            let named = self.init_posix_acl(tx, cred, &dir, &node).and_then(|()| {
-                zap.add_u64(tx, name, entry_word(node.id(), new.kind))?;
+            self.whole(tx, |steps| {
+                let node = steps.make(&birth)?;
+                node.set_nascent(true);
+                self.init_posix_acl(steps, cred, &dir, &node)?;
+                let xattrs = self.first_xattrs(&node)?;
+                self.entries_changed(steps, &dir, Delta::plus(new.kind), self.now())?;
+                // last: from here on others see the file, and their changes of it are logged behind its record
+                steps.add(&dir, name, entry_word(node.id(), new.kind))?;
                 self.note_long_name(tx, name);
-                Ok(())
-            });
-            if let Err(error) = named {
-                self.unmake_node(tx, &node)?;
-                return Err(error);
-            }
-            node.set_nascent(false);
-            self.log_create(tx, &dir, &node, name, new.target, birth.list());
-            self.log_first_xattrs(tx, &node)?;
-            if let Some((atime, mtime)) = new.times {
-                let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
-                self.log_setattr(tx, &node, &set, &node.attrs());
-            }
-            self.entries_changed(tx, &dir, Delta::plus(new.kind), self.now())?;
-            Ok((node.id(), node.attrs()))
+                node.set_nascent(false);
+                self.log_create(tx, &dir, &node, name, new.target, birth.list());
+                self.log_first_xattrs(tx, &node, &xattrs);
+                if let Some((atime, mtime)) = new.times {
+                    let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
+                    self.log_setattr(tx, &node, &set, &node.attrs());
+                }
+                Ok((node.id(), node.attrs()))
+            })
         })
     }
 
@@ -146,7 +144,7 @@ impl Zfs {
     pub fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
         self.change_some(SMALL_CHANGE, &[dir, id], |tx| {
             let dir = self.directory(dir)?;
-            let (zap, node) = (dir.dir()?, self.znode(id)?);
+            let node = self.znode(id)?;
             self.check_new_name(&dir, name)?;
             let _names = dir.names.write();
             self.check_has_room(&dir, Kind::File)?;
@@ -155,26 +153,24 @@ impl Zfs {
             }
             self.check_link(cred, &dir, &node)?;
             self.check(cred, &dir, to_add(Kind::File))?;
-            zap.add_u64(tx, name, entry_word(id, node.kind()))?;
-            self.note_long_name(tx, name);
             let now = self.now();
-            let linked = node.edit(self, tx, |attrs| {
-                // its last name may have been removed from another directory meanwhile
-                if attrs.links == 0 {
-                    return Err(Refusal::Gone.of(id));
-                }
-                attrs.links += 1;
-                attrs.parent = dir.id();
-                state_changed(attrs, now);
-                Ok(())
-            });
-            if let Err(error) = linked {
-                zap.remove(tx, name)?;
-                return Err(error);
-            }
-            self.log_link(tx, &dir, &node, name);
-            self.entries_changed(tx, &dir, Delta::plus(Kind::File), now)?;
-            Ok(node.attrs())
+            self.whole(tx, |steps| {
+                steps.edit(&node, |attrs| {
+                    // its last name may have been removed from another directory meanwhile
+                    if attrs.links == 0 {
+                        return Err(Refusal::Gone.of(id));
+                    }
+                    attrs.links += 1;
+                    attrs.parent = dir.id();
+                    state_changed(attrs, now);
+                    Ok(())
+                })?;
+                self.entries_changed(steps, &dir, Delta::plus(Kind::File), now)?;
+                steps.add(&dir, name, entry_word(id, node.kind()))?;
+                self.note_long_name(tx, name);
+                self.log_link(tx, &dir, &node, name);
+                Ok(node.attrs())
+            })
         })
     }
 
@@ -209,7 +205,6 @@ impl Zfs {
     pub fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
         self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
-            let zap = dir.dir()?;
             if is_dots(name) {
                 return Err(Error::IsDirectory { object: dir.id() });
             }
@@ -221,10 +216,7 @@ impl Zfs {
             }
             self.check_delete(cred, &dir, &node)?;
             self.claim_removed(tx, &node)?;
-            zap.remove(tx, &entry.name)?;
-            self.drop_link(tx, &node)?;
-            self.log_remove(tx, &dir, &node, &entry.name);
-            self.entries_changed(tx, &dir, Delta::minus(Kind::File), self.now())
+            self.remove_locked(tx, &dir, &entry, &node)
         })
     }
 
@@ -235,7 +227,6 @@ impl Zfs {
     pub fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
         self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
-            let zap = dir.dir()?;
             match name {
                 b"." => return Err(Refusal::Invalid("'.' cannot be removed").of(dir.id())),
                 b".." => return Err(Refusal::NotEmpty.of(dir.id())),
@@ -258,11 +249,20 @@ impl Zfs {
                     return Err(Refusal::NotEmpty.of(node.id()));
                 }
                 self.claim_removed(tx, &node)?;
-                zap.remove(tx, &entry.name)?;
-                self.drop_link(tx, &node)?;
-                self.log_remove(tx, &dir, &node, &entry.name);
-                return self.entries_changed(tx, &dir, Delta::minus(Kind::Directory), self.now());
+                return self.remove_locked(tx, &dir, &entry, &node);
             }
+        })
+    }
+
+    fn remove_locked(&self, tx: &Tx, dir: &Arc<Znode>, entry: &DirEntry, node: &Arc<Znode>) -> Result<(), Error> {
+        self.whole(tx, |steps| {
+            let kind = node.kind();
+            self.entries_changed(steps, dir, Delta::minus(kind), self.now())?;
+            steps.remove(dir, &entry.name, entry_word(entry.object, entry.kind))?;
+            self.drop_link(steps, node)?;
+            let (dir, node, name) = (dir.clone(), node.clone(), entry.name.clone());
+            steps.at_end(move |zfs, tx| zfs.log_remove(tx, &dir, &node, &name));
+            Ok(())
         })
     }
 
@@ -286,8 +286,14 @@ impl Zfs {
 
     /// Updates the counts of a directory: its size is the number of entries plus 2, its link count the number of subdirectories
     /// plus 2.
-    pub(super) fn entries_changed(&self, tx: &Tx, dir: &Znode, delta: Delta, now: Time) -> Result<(), Error> {
-        dir.edit(self, tx, |attrs| {
+    pub(super) fn entries_changed(
+        &self,
+        steps: &Steps<'_>,
+        dir: &Arc<Znode>,
+        delta: Delta,
+        now: Time,
+    ) -> Result<(), Error> {
+        steps.edit(dir, |attrs| {
             attrs.size = attrs.size.saturating_add_signed(delta.entries);
             attrs.links = attrs.links.saturating_add_signed(delta.dirs);
             content_modified(attrs, now);

@@ -121,7 +121,7 @@ impl Zfs {
     ///
     /// # Errors
     /// If the object cannot be created.
-    pub(crate) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
+    pub(super) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
         let slots = birth.recorded.map_or(self.settings().dnode_slots, |recorded| recorded.slots).clamp(1, MAX_SLOTS);
         let bonus_len = slots * DNODE_SIZE - DNODE_FIXED;
         let id = birth.recorded.map(|recorded| recorded.id);
@@ -156,7 +156,9 @@ impl Zfs {
         let attrs = birth.attrs(birth.recorded.map_or(tx.txg().0, |recorded| recorded.generation));
         let written = self.fs().sa().replace_all(tx, &object, &birth.values(&attrs));
         if let Err(error) = written {
-            objset.free_object(tx, object.id())?;
+            if let Err(left) = objset.free_object(tx, object.id()) {
+                tx.break_txg(&left);
+            }
             return Err(error.into());
         }
         let node = Znode::new(object, attrs);
@@ -166,8 +168,8 @@ impl Zfs {
         Ok(self.0.nodes.insert(node))
     }
 
-    /// Removes a created file that got no name.
-    pub(crate) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+    /// Removes a created file that has no name.
+    pub(super) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
         self.0.nodes.remove(node.id());
         Ok(self.fs().objset().free_object(tx, node.id())?)
     }

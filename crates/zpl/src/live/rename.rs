@@ -1,7 +1,7 @@
 //! Renames (OpenZFS: `zfs_rename`; Linux: `vfs_rename`).
 //!
-//! The new entry is inserted before the old one is removed, as only the insertion can fail for lack of space. The changes of a
-//! directory's counts are added up and written once.
+//! The new entry is inserted before the old one is removed: it is the step that may fail for lack of space. The changes of a directory's counts
+//! are added up and written once. All is done or nothing ([`steps`](super::steps)).
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use dmu::Tx;
 use super::names::{entry_word, is_dots};
 use super::namespace::{Delta, in_order, to_add};
 use super::new::Recorded;
+use super::steps::Steps;
 use super::znode::state_changed;
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
 use crate::acl::access::Perms;
@@ -116,13 +117,13 @@ impl Zfs {
                 self.check_rename(plan)?;
                 self.check_exchange(plan, target)?;
                 self.claim_moved(tx, plan)?;
-                self.exchange(tx, plan, target)
+                self.whole(tx, |steps| self.exchange(steps, plan, target))
             }
             _ => {
                 self.check_rename(plan)?;
                 self.check_replaced(plan)?;
                 self.claim_moved(tx, plan)?;
-                self.move_entry(tx, plan)
+                self.whole(tx, |steps| self.move_entry(steps, plan))
             }
         }
     }
@@ -219,51 +220,58 @@ impl Zfs {
         Err(Error::corrupt(dir.id(), "depth of a directory", MAX_DEPTH as u64))
     }
 
-    fn move_entry(&self, tx: &Tx, plan: &Plan<'_>) -> Result<(), Error> {
+    fn move_entry(&self, steps: &Steps<'_>, plan: &Plan<'_>) -> Result<(), Error> {
         let Plan { source, to, to_name, target, .. } = plan;
         let (from, now) = (source.dir, self.now());
         let whiteout = match plan.mode {
-            RenameMode::Whiteout => Some(self.make_whiteout(tx, plan)?),
+            RenameMode::Whiteout => Some(self.make_whiteout(steps, plan)?),
             _ => None,
         };
         let word = entry_word(source.node.id(), source.kind);
-        let gained = match target {
-            Some(target) if target.entry.name == *to_name => to.dir()?.update_u64(tx, to_name, word),
-            _ => to.dir()?.add_u64(tx, to_name, word),
-        };
-        if let Err(error) = gained {
-            if let Some(whiteout) = whiteout {
-                self.unmake_node(tx, &whiteout)?;
-            }
-            return Err(error.into());
+        match target {
+            Some(target) if target.entry.name == *to_name => steps.replace(to, to_name, target.word(), word)?,
+            _ => steps.add(to, to_name, word)?,
         }
-        self.note_long_name(tx, to_name);
         let (mut at_from, mut at_to) = (Delta::minus(source.kind), Delta::plus(source.kind));
         if let Some(target) = target {
             if target.entry.name != *to_name {
-                to.dir()?.remove(tx, &target.entry.name)?;
+                steps.remove(to, &target.entry.name, target.word())?;
             }
-            self.drop_link(tx, &target.node)?;
+            self.drop_link(steps, &target.node)?;
             at_to = at_to.and(Delta::minus(target.kind));
         }
         match &whiteout {
             Some(whiteout) => {
                 let word = entry_word(whiteout.id(), Kind::CharDevice);
-                from.dir()?.update_u64(tx, &source.entry.name, word)?;
+                steps.replace(from, &source.entry.name, source.word(), word)?;
                 at_from = at_from.and(Delta::plus(Kind::CharDevice));
             }
-            None => drop(from.dir()?.remove(tx, &source.entry.name)?),
+            None => steps.remove(from, &source.entry.name, source.word())?,
         }
-        if let Some(gone) = target.as_ref().filter(|target| target.node.is_unlinked()) {
-            self.log().forget(gone.node.id());
+        self.renamed(steps, &source.node, to, now)?;
+        self.directories_changed(steps, (from, at_from), (to, at_to), now)?;
+        self.note_long_name(steps.tx(), to_name);
+        if let Some(target) = target {
+            let gone = target.node.clone();
+            steps.at_end(move |zfs, _| {
+                if gone.is_unlinked() {
+                    zfs.log().forget(gone.id());
+                }
+            });
         }
-        let form = (plan.mode, whiteout.as_deref());
-        self.log_rename(tx, (from, &source.entry.name), (to, to_name), &source.node, form);
-        self.renamed(tx, &source.node, to, now)?;
-        self.directories_changed(tx, (from, at_from), (to, at_to), now)
+        self.log_renamed(steps, plan, to_name, whiteout);
+        Ok(())
     }
 
-    fn make_whiteout(&self, tx: &Tx, plan: &Plan<'_>) -> Result<Arc<Znode>, Error> {
+    fn log_renamed(&self, steps: &Steps<'_>, plan: &Plan<'_>, to_name: &[u8], whiteout: Option<Arc<Znode>>) {
+        let (from, to, node) = (plan.source.dir.clone(), plan.to.clone(), plan.source.node.clone());
+        let (name, to_name, mode) = (plan.source.entry.name.clone(), to_name.to_vec(), plan.mode);
+        steps.at_end(move |zfs, tx| {
+            zfs.log_rename(tx, (&from, &name), (&to, &to_name), &node, (mode, whiteout.as_deref()));
+        });
+    }
+
+    fn make_whiteout(&self, steps: &Steps<'_>, plan: &Plan<'_>) -> Result<Arc<Znode>, Error> {
         let from = plan.source.dir;
         self.check(plan.cred, from, to_add(Kind::CharDevice))?;
         let new = NewFile::device(Kind::CharDevice, 0, 0, 0);
@@ -271,26 +279,28 @@ impl Zfs {
             Some((owner, recorded)) => self.plan_new(owner, from, &new)?.recorded_as(*recorded),
             None => self.plan_new(plan.cred, from, &new)?,
         };
-        self.make_node(tx, &birth)
+        steps.make(&birth)
     }
 
-    fn exchange(&self, tx: &Tx, plan: &Plan<'_>, target: &NamedFile<'_>) -> Result<(), Error> {
+    fn exchange(&self, steps: &Steps<'_>, plan: &Plan<'_>, target: &NamedFile<'_>) -> Result<(), Error> {
         let Plan { source, to, .. } = plan;
         let (from, now) = (source.dir, self.now());
-        to.dir()?.update_u64(tx, &target.entry.name, entry_word(source.node.id(), source.kind))?;
-        from.dir()?.update_u64(tx, &source.entry.name, entry_word(target.node.id(), target.kind))?;
-        self.log_rename(tx, (from, &source.entry.name), (to, &target.entry.name), &source.node, (plan.mode, None));
-        self.renamed(tx, &source.node, to, now)?;
-        self.renamed(tx, &target.node, from, now)?;
+        let of = |file: &NamedFile<'_>| entry_word(file.node.id(), file.kind);
+        steps.replace(to, &target.entry.name, target.word(), of(source))?;
+        steps.replace(from, &source.entry.name, source.word(), of(target))?;
+        self.renamed(steps, &source.node, to, now)?;
+        self.renamed(steps, &target.node, from, now)?;
         let gains = Delta::plus(target.kind).and(Delta::minus(source.kind));
         let loses = Delta::plus(source.kind).and(Delta::minus(target.kind));
-        self.directories_changed(tx, (from, gains), (to, loses), now)
+        self.directories_changed(steps, (from, gains), (to, loses), now)?;
+        self.log_renamed(steps, plan, &target.entry.name, None);
+        Ok(())
     }
 
     /// Updates a file that was renamed into `dir`.
-    fn renamed(&self, tx: &Tx, node: &Znode, dir: &Znode, now: Time) -> Result<(), Error> {
+    fn renamed(&self, steps: &Steps<'_>, node: &Arc<Znode>, dir: &Znode, now: Time) -> Result<(), Error> {
         let heir = dir.with_attrs(|attrs| attrs.flags.has(FileFlags::PROJINHERIT));
-        node.edit(self, tx, |attrs| {
+        steps.edit(node, |attrs| {
             attrs.parent = dir.id();
             attrs.flags.0 |= FileFlags::AV_MODIFIED.0 | if heir { FileFlags::PROJINHERIT.0 } else { 0 };
             state_changed(attrs, now);
@@ -300,16 +310,23 @@ impl Zfs {
 
     fn directories_changed(
         &self,
-        tx: &Tx,
-        (from, at_from): (&Znode, Delta),
-        (to, at_to): (&Znode, Delta),
+        steps: &Steps<'_>,
+        (from, at_from): (&Arc<Znode>, Delta),
+        (to, at_to): (&Arc<Znode>, Delta),
         now: Time,
     ) -> Result<(), Error> {
         if from.id() == to.id() {
-            return self.entries_changed(tx, from, at_from.and(at_to), now);
+            return self.entries_changed(steps, from, at_from.and(at_to), now);
         }
-        self.entries_changed(tx, from, at_from, now)?;
-        self.entries_changed(tx, to, at_to, now)
+        self.entries_changed(steps, from, at_from, now)?;
+        self.entries_changed(steps, to, at_to, now)
+    }
+}
+
+impl NamedFile<'_> {
+    /// Returns the value of its entry.
+    fn word(&self) -> u64 {
+        entry_word(self.entry.object, self.entry.kind)
     }
 }
 

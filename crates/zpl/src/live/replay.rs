@@ -208,43 +208,42 @@ impl Zfs {
     fn play_create(&self, tx: &Tx, new: &Create<'_>, entry: &Entry<'_>) -> Result<(), Error> {
         let dir = self.directory(new.doid)?;
         let kind = Kind::from_number((new.mode >> 12 & 0xf) as u8);
-        {
-            let _names = dir.names.write();
-            if self.find(&dir, new.name)?.is_some() {
-                return Err(Refusal::Exists.of(dir.id()));
+        let _names = dir.names.write();
+        if self.find(&dir, new.name)?.is_some() {
+            return Err(Refusal::Exists.of(dir.id()));
+        }
+        self.check_normal_form(&dir, new.name)?;
+        let file = NewFile {
+            rdev: new.rdev,
+            target: new.link.unwrap_or(&[]),
+            ..NewFile::new(kind, (new.mode & 0o7777) as u32)
+        };
+        let owner = owner_of(new.uid, new.gid);
+        let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new)?);
+        self.whole(tx, |steps| {
+            let node = steps.make(&birth)?;
+            steps.add(&dir, new.name, entry_word(node.id(), kind))?;
+            self.entries_changed(steps, &dir, Delta::plus(kind), self.now())?;
+            // these are undone with the file
+            if let Some(attrs) = &new.attrs {
+                let (set, _) = further(attrs, entry.endian, &node);
+                self.setattr(&Cred::ROOT, new.foid, &set)?;
             }
-            self.check_normal_form(&dir, new.name)?;
-            let file = NewFile {
-                rdev: new.rdev,
-                target: new.link.unwrap_or(&[]),
-                ..NewFile::new(kind, (new.mode & 0o7777) as u32)
-            };
-            let owner = owner_of(new.uid, new.gid);
-            let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new)?);
-            let node = self.make_node(tx, &birth)?;
-            if let Err(error) = dir.dir()?.add_u64(tx, new.name, entry_word(node.id(), kind)) {
-                self.unmake_node(tx, &node)?;
-                return Err(error.into());
+            if let Some(acl) = &new.acl {
+                let aces = Acl::decode_given(acl.aces, acl.count, entry.endian)?;
+                self.play_acl(tx, new.foid, aces, Some(acl.flags))?;
             }
             self.note_long_name(tx, new.name);
-            self.entries_changed(tx, &dir, Delta::plus(kind), self.now())?;
-        }
-        if let Some(attrs) = &new.attrs {
-            let (set, _) = further(attrs, entry.endian, &*self.znode(new.foid)?);
-            self.setattr(&Cred::ROOT, new.foid, &set)?;
-        }
-        if let Some(acl) = &new.acl {
-            let aces = Acl::decode_given(acl.aces, acl.count, entry.endian)?;
-            self.play_acl(tx, new.foid, aces, Some(acl.flags))?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Replays MKXATTR: the hidden directory of extended attributes of a file.
     fn play_hidden_dir(&self, tx: &Tx, new: &Create<'_>) -> Result<(), Error> {
         let node = self.znode(new.doid)?;
         let _content = node.content.write();
-        self.make_hidden_dir(tx, &node, Some(recorded_of(new)?)).map(|_| ())
+        let recorded = recorded_of(new)?;
+        self.whole(tx, |steps| self.make_hidden_dir(steps, &node, Some(recorded)).map(|_| ()))
     }
 
     fn play_rename(&self, rename: &Rename<'_>, kind: TxType) -> Result<(), Error> {
@@ -315,15 +314,17 @@ impl Zfs {
         set.atime = given(ATTR_ATIME).then_some(time(from.atime));
         // a record of a new size carries the modification time, although the mask does not say so
         set.mtime = given(ATTR_MTIME | ATTR_SIZE).then_some(time(from.mtime));
-        // a file that becomes immutable or append-only was not so when the rest changed, nor is one that no longer is
-        if let Some(flags) = flags {
-            node.edit(self, tx, |attrs| {
-                attrs.flags.0 &= !(FileFlags::IMMUTABLE.0 | FileFlags::APPENDONLY.0);
-                Ok(())
-            })?;
-            set.flags = Some(flags);
-        }
-        self.setattr(&Cred::ROOT, from.foid, &set).map(|_| ())
+        self.whole(tx, |steps| {
+            // a file that becomes immutable or append-only was not so when the rest changed, nor is one that no longer is
+            if let Some(flags) = flags {
+                steps.edit(&node, |attrs| {
+                    attrs.flags.0 &= !(FileFlags::IMMUTABLE.0 | FileFlags::APPENDONLY.0);
+                    Ok(())
+                })?;
+                set.flags = Some(flags);
+            }
+            self.setattr(&Cred::ROOT, from.foid, &set).map(|_| ())
+        })
     }
 
     fn play_acl(&self, tx: &Tx, id: u64, aces: Vec<Ace>, flags: Option<u64>) -> Result<(), Error> {

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use dmu::Tx;
 use dmu::sa::{Attr, SaValue, words};
 
+use super::steps::Steps;
 use super::znode::state_changed;
 use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::acl::access::{self, Perms};
 use crate::acl::modes::{self as acl, NewAcl, Owners};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
-use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind};
+use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind, PosixAcl};
 
 const NSEC_PER_SEC: u32 = 1_000_000_000;
 const S_IFMT: u32 = 0o170_000;
@@ -73,7 +74,10 @@ impl Zfs {
                 let _rights = node.rights.lock();
                 self.claim_hidden(tx, &node)?;
                 let plan = self.plan(cred, &node, &rest)?;
-                self.set_now(tx, &node, &rest, &plan)
+                let posix = if rest.mode.is_some() { self.posix_acl_of(&node)? } else { None };
+                // as long as its changes are not in the log
+                let _content = posix.is_some().then(|| node.content.write());
+                self.whole(tx, |steps| self.set_now(steps, &node, &rest, &plan, posix.clone()))
             })?;
         }
         if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
@@ -181,7 +185,15 @@ impl Zfs {
         }
     }
 
-    fn set_now(&self, tx: &Tx, node: &Arc<Znode>, set: &SetAttr, plan: &Plan) -> Result<(), Error> {
+    /// Changes what was planned. `posix` is the file's POSIX ACL, which changes with the mode; then `content` is held.
+    fn set_now(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Znode>,
+        set: &SetAttr,
+        plan: &Plan,
+        posix: Option<PosixAcl>,
+    ) -> Result<(), Error> {
         let before = node.attrs();
         let owners = plan.owners.unwrap_or(Owners { uid: before.owner, gid: before.group });
         let mut others: Vec<SaValue<'_>> = Vec::new();
@@ -197,11 +209,8 @@ impl Zfs {
             let (computed, flags) = acl::of_chown(&old, before.flags.0, mode, owners);
             (mode, acl_flags) = (computed & 0o777 | mode & !0o777, Some(flags & acl::ACL_WIDE));
         }
-        if let (Some(projid), None) = (set.projid, before.projid) {
-            self.add_project(tx, node, projid)?;
-        }
         let now = self.now();
-        node.edit_with(self, tx, &others, |attrs| {
+        steps.edit_with(node, &others, |attrs| {
             attrs.mode = mode;
             (attrs.owner, attrs.group) = (owners.uid, owners.gid);
             if set.touch {
@@ -210,9 +219,7 @@ impl Zfs {
             attrs.atime = set.atime.unwrap_or(attrs.atime);
             attrs.mtime = set.mtime.unwrap_or(attrs.mtime);
             attrs.crtime = set.crtime.unwrap_or(attrs.crtime);
-            if attrs.projid.is_some() {
-                attrs.projid = set.projid.or(attrs.projid);
-            }
+            attrs.projid = set.projid.or(attrs.projid);
             if set.mode.is_some() {
                 state_changed(attrs, now);
             } else {
@@ -225,15 +232,23 @@ impl Zfs {
             if let Some(flags) = plan.flags {
                 attrs.flags.0 = attrs.flags.0 & !SETTABLE | flags;
             }
+            if set.projid.is_some() {
+                attrs.flags.0 |= FileFlags::PROJID.0;
+            }
             Ok(())
         })?;
-        self.log_setattr(tx, node, set, &before);
-        // in a log the ACL has separate records, which may be replayed at the same time
-        let posix = self.settings().acltype == ACLTYPE_POSIX && !self.is_replaying();
-        if set.mode.is_some() && posix && before.kind() != Kind::Symlink {
-            self.chmod_posix(tx, node, mode)?;
+        let (changed, set) = (node.clone(), *set);
+        steps.at_end(move |zfs, tx| zfs.log_setattr(tx, &changed, &set, &before));
+        match posix {
+            Some(acl) => self.chmod_posix(steps, node, acl, mode),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Returns the POSIX ACL of a file whose mode changes. In a log it has separate records, which may be replayed at the same time.
+    fn posix_acl_of(&self, node: &Znode) -> Result<Option<PosixAcl>, Error> {
+        let changes = self.settings().acltype == ACLTYPE_POSIX && !self.is_replaying() && node.kind() != Kind::Symlink;
+        if changes { self.fs().node(node.id())?.posix_acl() } else { Ok(None) }
     }
 
     /// Sets the NFSv4 ACL of a file; the mode follows from it (OpenZFS: `zfs_setacl`).
@@ -268,9 +283,9 @@ impl Zfs {
         Ok(node.attrs())
     }
 
-    /// Gives a project to a file that has none yet: the attribute must be at the offset where accounting reads it, which requires
-    /// a new layout (OpenZFS: `sa_add_projid`).
-    fn add_project(&self, tx: &Tx, node: &Znode, projid: u64) -> Result<(), Error> {
+    /// Changes attributes of a file that had no project yet and now gets one: the attribute must be at the offset where accounting reads it, which
+    /// requires a new layout (OpenZFS: `sa_add_projid`).
+    pub(super) fn add_project(&self, tx: &Tx, node: &Znode, changes: &[SaValue<'_>]) -> Result<(), Error> {
         const FRONT: [Attr; 12] = [
             Attr::Mode,
             Attr::Size,
@@ -286,17 +301,17 @@ impl Zfs {
             Attr::Links,
         ];
         let sa = node.sa(self)?;
-        let value = |attr: Attr| sa.get(attr).map(|value| (attr, Cow::Owned(value.to_vec())));
-        let mut values: Vec<SaValue<'_>> = FRONT.iter().filter_map(|attr| value(*attr)).collect();
-        values.push((Attr::Projid, Cow::Owned(words(&[projid]))));
-        let rest = sa.present().filter(|attr| !FRONT.contains(attr) && *attr != Attr::Projid);
-        values.extend(rest.filter_map(value));
-        self.fs().sa().replace_all(tx, node.object(), &values)?;
-        node.edit(self, tx, |attrs| {
-            attrs.projid = Some(projid);
-            attrs.flags.0 |= FileFlags::PROJID.0;
-            Ok(())
-        })
+        let changed = |attr: Attr| changes.iter().find(|(changed, _)| *changed == attr).cloned();
+        let value = |attr: Attr| changed(attr).or_else(|| sa.get(attr).map(|value| (attr, Cow::Owned(value.to_vec()))));
+        let front = FRONT.into_iter().chain([Attr::Projid]);
+        let mut values: Vec<SaValue<'_>> = front.filter_map(value).collect();
+        let rest: Vec<Attr> = sa.present().chain(changes.iter().map(|(attr, _)| *attr)).collect();
+        for attr in rest {
+            if values.iter().all(|(there, _)| *there != attr) {
+                values.extend(value(attr));
+            }
+        }
+        Ok(self.fs().sa().replace_all(tx, node.object(), &values)?)
     }
 
     /// Sets the owners and project of the hidden directory of extended attributes, and of its files, to those of the file.
@@ -312,12 +327,11 @@ impl Zfs {
         for id in all {
             let hidden = self.znode(id)?;
             self.change_some(SMALL_CHANGE, &[id], |tx| {
-                if let (Some(projid), None) = (attrs.projid, hidden.with_attrs(|attrs| attrs.projid)) {
-                    self.add_project(tx, &hidden, projid)?;
-                }
                 hidden.edit(self, tx, |own| {
                     (own.owner, own.group, own.ctime) = (attrs.owner, attrs.group, attrs.ctime);
-                    own.projid = attrs.projid.or(own.projid);
+                    if attrs.projid.is_some() {
+                        (own.projid, own.flags.0) = (attrs.projid, own.flags.0 | FileFlags::PROJID.0);
+                    }
                     Ok(())
                 })
             })?;

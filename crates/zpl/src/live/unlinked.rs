@@ -5,16 +5,21 @@ use std::sync::Arc;
 use base::tunable;
 use dmu::{Object, Tx};
 
+use super::names::entry_word;
+use super::steps::Steps;
 use super::{Zfs, Znode};
 use crate::{DirEntry, Error, FileFlags, Kind};
 
 impl Zfs {
     /// Enters a file that has just lost its last name in the unlinked set.
-    pub(super) fn unlinked_add(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
-        self.0.unlinked.add_int(tx, node.id(), node.id())?;
-        if node.set_unlinked() {
-            self.free_later(node.id());
-        }
+    fn unlinked_add(&self, steps: &Steps<'_>, node: &Arc<Znode>) -> Result<(), Error> {
+        steps.add_number(&self.0.unlinked, node.id())?;
+        let node = node.clone();
+        steps.at_end(move |zfs, _| {
+            if node.set_unlinked() {
+                zfs.free_later(node.id());
+            }
+        });
         Ok(())
     }
 
@@ -70,15 +75,17 @@ impl Zfs {
         let hidden = if xattr_dir == 0 { None } else { Some(self.znode(xattr_dir)?) };
         let set = self.0.unlinked.object().id();
         let place = self.place_to_free(&[id, set, hidden.as_ref().map_or(id, |hidden| hidden.id())])?;
-        if let Some(hidden) = &hidden {
-            hidden.edit(self, &place, |attrs| {
-                attrs.links = 0;
-                Ok(())
-            })?;
-            self.unlinked_add(&place, hidden)?;
-        }
-        self.0.unlinked.remove_int(&place, id)?;
-        self.fs().objset().free_object(&place, id)?;
+        self.whole(&place, |steps| {
+            if let Some(hidden) = &hidden {
+                steps.edit(hidden, |attrs| {
+                    attrs.links = 0;
+                    Ok(())
+                })?;
+                self.unlinked_add(steps, hidden)?;
+            }
+            steps.remove_number(&self.0.unlinked, id)?;
+            Ok(self.fs().objset().free_object(steps.tx(), id)?)
+        })?;
         self.0.nodes.remove(id);
         Ok(())
     }
@@ -96,21 +103,23 @@ impl Zfs {
             let named = DirEntry::decode(dir.id(), entry.name, &entry.value, 0)?;
             let file = self.znode(named.object)?;
             let place = self.place_to_free(&[dir.id(), file.id(), self.0.unlinked.object().id()])?;
-            zap.remove(&place, &named.name)?;
-            dir.edit(self, &place, |attrs| {
-                attrs.size = attrs.size.saturating_sub(1);
-                Ok(())
+            self.whole(&place, |steps| {
+                steps.edit(dir, |attrs| {
+                    attrs.size = attrs.size.saturating_sub(1);
+                    Ok(())
+                })?;
+                steps.remove(dir, &named.name, entry_word(named.object, named.kind))?;
+                self.drop_link(steps, &file)
             })?;
-            self.drop_link(&place, &file)?;
         }
         Ok(())
     }
 
     /// Removes one link of a file; for a directory the last link but one is the last. A file without links is added to the
     /// unlinked set (OpenZFS: `zfs_drop_nlink_locked`).
-    pub(crate) fn drop_link(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
+    pub(crate) fn drop_link(&self, steps: &Steps<'_>, node: &Arc<Znode>) -> Result<(), Error> {
         let now = self.now();
-        let left = node.edit(self, tx, |attrs| {
+        let left = steps.edit(node, |attrs| {
             let own = u64::from(attrs.kind() == Kind::Directory);
             attrs.links = attrs.links.saturating_sub(1);
             if attrs.links <= own {
@@ -120,6 +129,6 @@ impl Zfs {
             }
             Ok(attrs.links)
         })?;
-        if left == 0 { self.unlinked_add(tx, node) } else { Ok(()) }
+        if left == 0 { self.unlinked_add(steps, node) } else { Ok(()) }
     }
 }

@@ -237,7 +237,9 @@ impl Znode {
         let result = change(&mut attrs)?;
         let mut values = differences(&state.attrs, &attrs);
         values.extend(others.iter().cloned());
-        if !values.is_empty() {
+        if state.attrs.projid.is_none() && attrs.projid.is_some() {
+            zfs.add_project(tx, self, &values)?;
+        } else if !values.is_empty() {
             zfs.fs().sa().update(tx, &self.object, &values)?;
         }
         state.attrs = attrs;

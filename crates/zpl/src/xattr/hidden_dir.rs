@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use dmu::Tx;
-
 use crate::acl::modes::Owners;
 use crate::live::names::entry_word;
 use crate::live::new::Recorded;
+use crate::live::steps::Steps;
 use crate::live::znode::content_modified;
 use crate::live::{Cred, NewFile, Zfs, Znode};
 use crate::{Error, Fuid, Kind, linux_name};
@@ -36,21 +35,28 @@ impl Zfs {
     }
 
     /// Removes a value from the hidden directory.
-    pub(crate) fn remove_hidden(&self, tx: &Tx, node: &Znode, stored: &[u8]) -> Result<(), Error> {
+    pub(crate) fn remove_hidden(&self, steps: &Steps<'_>, node: &Znode, stored: &[u8]) -> Result<(), Error> {
         let dir = self.znode(node.with_attrs(|attrs| attrs.xattr_dir))?;
         let Some(entry) = self.fs().lookup(dir.id(), stored)? else { return Ok(()) };
         let value = self.znode(entry.object)?;
-        dir.dir()?.remove(tx, stored)?;
-        self.count_entry(tx, &dir, -1)?;
-        self.drop_link(tx, &value)?;
-        self.log_remove(tx, &dir, &value, stored);
+        self.count_entry(steps, &dir, -1)?;
+        steps.remove(&dir, stored, entry_word(entry.object, entry.kind))?;
+        self.drop_link(steps, &value)?;
+        let stored = stored.to_vec();
+        steps.at_end(move |zfs, tx| zfs.log_remove(tx, &dir, &value, &stored));
         Ok(())
+    }
+
+    /// Returns the contents of a value.
+    pub(crate) fn value_of(&self, value: &Znode) -> Result<Vec<u8>, Error> {
+        let len = usize::try_from(value.with_attrs(|attrs| attrs.size)).unwrap_or(usize::MAX);
+        Ok(value.object().read_vec(0, len)?)
     }
 
     /// Writes a value into the hidden directory, which is created if necessary.
     pub(crate) fn write_hidden(
         &self,
-        tx: &Tx,
+        steps: &Steps<'_>,
         cred: &Cred,
         node: &Arc<Znode>,
         stored: &[u8],
@@ -58,51 +64,73 @@ impl Zfs {
     ) -> Result<(), Error> {
         node.set_plain(false);
         let dir = match node.with_attrs(|attrs| attrs.xattr_dir) {
-            0 => self.make_hidden_dir(tx, node, None)?,
+            0 => self.make_hidden_dir(steps, node, None)?,
             id => self.znode(id)?,
         };
         let file = match self.fs().lookup(dir.id(), stored)? {
-            Some(entry) => self.znode(entry.object)?,
-            None => self.make_hidden_value(tx, cred, &dir, stored)?,
+            Some(entry) => {
+                let file = self.znode(entry.object)?;
+                match self.value_of(&file) {
+                    Ok(old) => {
+                        steps.keep(&file, old);
+                        file
+                    }
+                    // contents that cannot be read could not be put back
+                    Err(_) => {
+                        self.remove_hidden(steps, node, stored)?;
+                        self.make_hidden_value(steps, cred, &dir, stored)?
+                    }
+                }
+            }
+            None => self.make_hidden_value(steps, cred, &dir, stored)?,
         };
         let _content = file.content.write();
+        let tx = steps.tx();
         file.object().free_range(tx, 0, u64::MAX)?;
         file.edit(self, tx, |attrs| {
             attrs.size = 0;
             Ok(())
         })?;
         self.write_chunk(tx, &file, &Cred::ROOT, 0, value, value.len() as u64)?;
-        self.log_truncate(tx, &file, 0, 0);
-        self.log_write(tx, &file, 0, value, 0, false);
+        drop(_content);
+        let (written, value) = (file.clone(), value.to_vec());
+        steps.log(&file, move |zfs, tx| {
+            zfs.log_truncate(tx, &written, 0, 0);
+            zfs.log_write(tx, &written, 0, &value, 0, false);
+        });
         Ok(())
     }
 
-    fn count_entry(&self, tx: &Tx, dir: &Znode, change: i64) -> Result<(), Error> {
+    fn count_entry(&self, steps: &Steps<'_>, dir: &Arc<Znode>, change: i64) -> Result<(), Error> {
         let now = self.now();
-        dir.edit(self, tx, |attrs| {
+        steps.edit(dir, |attrs| {
             attrs.size = attrs.size.saturating_add_signed(change);
             content_modified(attrs, now);
             Ok(())
         })
     }
 
-    fn make_hidden_value(&self, tx: &Tx, cred: &Cred, dir: &Znode, stored: &[u8]) -> Result<Arc<Znode>, Error> {
+    fn make_hidden_value(
+        &self,
+        steps: &Steps<'_>,
+        cred: &Cred,
+        dir: &Arc<Znode>,
+        stored: &[u8],
+    ) -> Result<Arc<Znode>, Error> {
         let owners = Owners { uid: Fuid(cred.uid.into()), gid: Fuid(cred.gid.into()) };
         let new = NewFile::new(Kind::File, VALUE_MODE);
-        let file = self.make_node(tx, &self.plan_hidden(dir, &new, owners))?;
-        if let Err(error) = dir.dir()?.add_u64(tx, stored, entry_word(file.id(), Kind::File)) {
-            self.unmake_node(tx, &file)?;
-            return Err(error.into());
-        }
-        self.count_entry(tx, dir, 1)?;
-        self.log_create(tx, dir, &file, stored, &[], None);
+        let file = steps.make(&self.plan_hidden(dir, &new, owners))?;
+        steps.add(dir, stored, entry_word(file.id(), Kind::File))?;
+        self.count_entry(steps, dir, 1)?;
+        let (dir, made, stored) = (dir.clone(), file.clone(), stored.to_vec());
+        steps.log(&dir.clone(), move |zfs, tx| zfs.log_create(tx, &dir, &made, &stored, &[], None));
         Ok(file)
     }
 
     /// Creates the directory, as recorded in a log if `recorded` is given. The file's `content` is held.
     pub(crate) fn make_hidden_dir(
         &self,
-        tx: &Tx,
+        steps: &Steps<'_>,
         node: &Arc<Znode>,
         recorded: Option<Recorded>,
     ) -> Result<Arc<Znode>, Error> {
@@ -112,12 +140,13 @@ impl Zfs {
         if let Some(recorded) = recorded {
             birth = birth.recorded_as(recorded);
         }
-        let dir = self.make_node(tx, &birth)?;
-        node.edit(self, tx, |attrs| {
+        let dir = steps.make(&birth)?;
+        steps.edit(node, |attrs| {
             attrs.xattr_dir = dir.id();
             Ok(())
         })?;
-        self.log_mkxattr(tx, node, &dir);
+        let (owner, made) = (node.clone(), dir.clone());
+        steps.log(node, move |zfs, tx| zfs.log_mkxattr(tx, &owner, &made));
         Ok(dir)
     }
 }

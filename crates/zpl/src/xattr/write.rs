@@ -18,6 +18,7 @@ use nvlist::{Encoding, NvList, Value};
 
 use crate::acl::access::{self, Perms};
 use crate::acl::permit::ACLTYPE_POSIX;
+use crate::live::steps::Steps;
 use crate::live::znode::state_changed;
 use crate::live::{Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
 use crate::node::attr_of;
@@ -123,7 +124,7 @@ impl Zfs {
             _ => self.change_some(SMALL_CHANGE + 2 * value.len() as u64, &[id], |tx| {
                 let _content = node.content.write();
                 self.claim_hidden(tx, &node)?;
-                self.put_xattr(tx, cred, &node, name, value, mode)
+                self.whole(tx, |steps| self.put_xattr(steps, cred, &node, name, value, mode))
             }),
         }
     }
@@ -140,7 +141,8 @@ impl Zfs {
             _ => self.change_some(SMALL_CHANGE, &[id], |tx| {
                 let _content = node.content.write();
                 self.claim_hidden(tx, &node)?;
-                if self.drop_xattr(tx, &node, name)? { Ok(()) } else { Err(Refusal::NoAttribute.of(id)) }
+                let gone = self.whole(tx, |steps| self.drop_xattr(steps, &node, name))?;
+                if gone { Ok(()) } else { Err(Refusal::NoAttribute.of(id)) }
             }),
         }
     }
@@ -209,7 +211,7 @@ impl Zfs {
     /// Stores an attribute in the right location. `content` is held.
     fn put_xattr(
         &self,
-        tx: &Tx,
+        steps: &Steps<'_>,
         cred: &Cred,
         node: &Arc<Znode>,
         name: &[u8],
@@ -237,23 +239,27 @@ impl Zfs {
         // the log may end after any record: the new place is logged before the old one goes, or else it stays where it is
         let may_move = in_dir.is_empty() || self.is_unlogged(node) || self.can_log_sa_xattr(name, Some(value));
         if self.settings().xattr == XATTR_SA && fits && may_move {
-            self.set_packed(tx, node, bytes)?;
-            self.log_sa_xattr(tx, node, name, Some(value), !in_dir.is_empty());
-            self.log_gone(tx, node, gone.iter().filter(|stored| *stored != name), false);
-            return in_dir.iter().try_for_each(|stored| self.remove_hidden(tx, node, stored));
+            self.set_packed(steps, node, bytes)?;
+            let (set, name, value, moves) = (node.clone(), name.to_vec(), value.to_vec(), !in_dir.is_empty());
+            steps.log(node, move |zfs, tx| {
+                zfs.log_sa_xattr(tx, &set, &name, Some(&value), moves);
+                zfs.log_gone(tx, &set, gone.iter().filter(|stored| **stored != name), false);
+            });
+            return in_dir.iter().try_for_each(|stored| self.remove_hidden(steps, node, stored));
         }
-        self.write_hidden(tx, cred, node, name, value)?;
+        self.write_hidden(steps, cred, node, name, value)?;
         for stored in in_dir.iter().filter(|stored| *stored != name) {
-            self.remove_hidden(tx, node, stored)?;
+            self.remove_hidden(steps, node, stored)?;
         }
         if in_list {
             packed.truncate(rest);
             let bytes = pack(node, &packed)?;
-            self.set_packed(tx, node, bytes)?;
-            self.log_gone(tx, node, gone.iter(), true);
+            self.set_packed(steps, node, bytes)?;
+            let changed = node.clone();
+            steps.log(node, move |zfs, tx| zfs.log_gone(tx, &changed, gone.iter(), true));
             return Ok(());
         }
-        self.changed(tx, node)
+        self.changed(steps, node)
     }
 
     /// Removes a program's capabilities before it is written, truncated or given another owner, whoever the caller is (Linux:
@@ -278,7 +284,7 @@ impl Zfs {
         self.change_some(SMALL_CHANGE, &[node.id()], |tx| {
             let _content = node.content.write();
             self.claim_hidden(tx, node)?;
-            self.drop_xattr(tx, node, CAPABILITY).map(|_| ())
+            self.whole(tx, |steps| self.drop_xattr(steps, node, CAPABILITY).map(|_| ()))
         })
     }
 
@@ -293,36 +299,38 @@ impl Zfs {
     }
 
     /// Removes an attribute from all locations; returns true if it existed. `content` is held.
-    fn drop_xattr(&self, tx: &Tx, node: &Arc<Znode>, name: &[u8]) -> Result<bool, Error> {
+    fn drop_xattr(&self, steps: &Steps<'_>, node: &Arc<Znode>, name: &[u8]) -> Result<bool, Error> {
         let mut packed = self.packed_xattrs(node)?;
         let in_dir = self.hidden_names(node, name)?;
         let is_it = |stored: &[u8]| linux_name(stored).is_some_and(|shown| shown == name);
         let gone: Vec<Vec<u8>> = packed.extract_if(.., |(stored, _)| is_it(stored)).map(|(stored, _)| stored).collect();
+        let any = !gone.is_empty() || !in_dir.is_empty();
         for stored in &in_dir {
-            self.remove_hidden(tx, node, stored)?;
+            self.remove_hidden(steps, node, stored)?;
         }
         if !gone.is_empty() {
             let bytes = pack(node, &packed)?;
-            self.set_packed(tx, node, bytes)?;
-            self.log_gone(tx, node, gone.iter(), false);
+            self.set_packed(steps, node, bytes)?;
+            let changed = node.clone();
+            steps.log(node, move |zfs, tx| zfs.log_gone(tx, &changed, gone.iter(), false));
         } else if !in_dir.is_empty() {
-            self.changed(tx, node)?;
+            self.changed(steps, node)?;
         }
-        Ok(!gone.is_empty() || !in_dir.is_empty())
+        Ok(any)
     }
 
-    fn set_packed(&self, tx: &Tx, node: &Znode, bytes: Vec<u8>) -> Result<(), Error> {
+    fn set_packed(&self, steps: &Steps<'_>, node: &Arc<Znode>, bytes: Vec<u8>) -> Result<(), Error> {
         node.set_plain(false);
         let now = self.now();
-        node.edit_with(self, tx, &[(Attr::Dxattr, Cow::Owned(bytes))], |attrs| {
+        steps.edit_with(node, &[(Attr::Dxattr, Cow::Owned(bytes))], |attrs| {
             state_changed(attrs, now);
             Ok(())
         })
     }
 
-    fn changed(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+    fn changed(&self, steps: &Steps<'_>, node: &Arc<Znode>) -> Result<(), Error> {
         let now = self.now();
-        node.edit(self, tx, |attrs| {
+        steps.edit(node, |attrs| {
             attrs.ctime = now;
             attrs.seq = attrs.seq.map(|seq| seq.wrapping_add(1));
             Ok(())
@@ -350,27 +358,34 @@ impl Zfs {
             self.may_change_xattr(cred, node, PosixAcl::ACCESS.as_bytes())?;
             let _content = node.content.write();
             self.claim_hidden(tx, node)?;
-            self.put_posix_access(tx, cred, node, acl)
+            self.whole(tx, |steps| self.put_posix_access(steps, cred, node, acl))
         })
     }
 
     /// Sets the ACL of a file and the mode that follows from it. `content` is held.
-    fn put_posix_access(&self, tx: &Tx, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
+    fn put_posix_access(
+        &self,
+        steps: &Steps<'_>,
+        cred: &Cred,
+        node: &Arc<Znode>,
+        acl: Option<&PosixAcl>,
+    ) -> Result<(), Error> {
         let name = PosixAcl::ACCESS.as_bytes();
         if let Some(acl) = acl {
             let (now, before) = (self.now(), node.attrs());
-            node.edit(self, tx, |attrs| {
+            steps.edit(node, |attrs| {
                 let mode = mode_with(attrs, acl, cred);
                 if mode != attrs.mode {
                     (attrs.mode, attrs.ctime) = (mode, now);
                 }
                 Ok(())
             })?;
-            self.log_mode(tx, node, &before);
+            let changed = node.clone();
+            steps.log(node, move |zfs, tx| zfs.log_mode(tx, &changed, &before));
         }
         match acl.filter(|acl| !acl.mode().1) {
-            Some(acl) => self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set),
-            None => self.drop_xattr(tx, node, name).map(|_| ()),
+            Some(acl) => self.put_xattr(steps, cred, node, name, &acl.encode(), XattrMode::Set),
+            None => self.drop_xattr(steps, node, name).map(|_| ()),
         }
     }
 
@@ -383,22 +398,24 @@ impl Zfs {
             self.may_change_xattr(cred, node, PosixAcl::DEFAULT.as_bytes())?;
             let _content = node.content.write();
             self.claim_hidden(tx, node)?;
-            match acl {
-                Some(acl) => {
-                    let name = PosixAcl::DEFAULT.as_bytes();
-                    self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set)
-                }
-                None => self.drop_xattr(tx, node, PosixAcl::DEFAULT.as_bytes()).map(|_| ()),
-            }
+            let name = PosixAcl::DEFAULT.as_bytes();
+            self.whole(tx, |steps| match acl {
+                Some(acl) => self.put_xattr(steps, cred, node, name, &acl.encode(), XattrMode::Set),
+                None => self.drop_xattr(steps, node, name).map(|_| ()),
+            })
         })
     }
 
-    /// Updates the POSIX ACL after a change of the mode (OpenZFS: `zpl_chmod_acl`).
-    pub(crate) fn chmod_posix(&self, tx: &Tx, node: &Arc<Znode>, mode: u32) -> Result<(), Error> {
-        let Some(mut acl) = self.fs().node(node.id())?.posix_acl()? else { return Ok(()) };
+    /// Updates the POSIX ACL, which was `acl`, after a change of the mode (OpenZFS: `zpl_chmod_acl`). `content` is held.
+    pub(crate) fn chmod_posix(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Znode>,
+        mut acl: PosixAcl,
+        mode: u32,
+    ) -> Result<(), Error> {
         acl.chmod(mode);
-        let _content = node.content.write();
-        self.put_posix_access(tx, &Cred::ROOT, node, Some(&acl))
+        self.put_posix_access(steps, &Cred::ROOT, node, Some(&acl))
     }
 
     /// The default ACL of a directory, if it has a say in the mode of a new file of this kind.
@@ -420,21 +437,27 @@ impl Zfs {
     ///
     /// # Errors
     /// When the lists cannot be read or written.
-    pub(crate) fn init_posix_acl(&self, tx: &Tx, cred: &Cred, dir: &Znode, node: &Arc<Znode>) -> Result<(), Error> {
+    pub(crate) fn init_posix_acl(
+        &self,
+        steps: &Steps<'_>,
+        cred: &Cred,
+        dir: &Znode,
+        node: &Arc<Znode>,
+    ) -> Result<(), Error> {
         let Some(default) = self.default_acl(dir, node.kind())? else { return Ok(()) };
         if node.kind() == Kind::Directory {
             let name = PosixAcl::DEFAULT.as_bytes();
-            self.put_xattr(tx, cred, node, name, &default.encode(), XattrMode::Set)?;
+            self.put_xattr(steps, cred, node, name, &default.encode(), XattrMode::Set)?;
         }
         let (mode, acl) = default.for_new_file(node.with_attrs(|attrs| attrs.mode));
-        node.edit(self, tx, |attrs| {
+        steps.edit(node, |attrs| {
             attrs.mode = mode;
             Ok(())
         })?;
         match acl {
             Some(acl) => {
                 let name = PosixAcl::ACCESS.as_bytes();
-                self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set)
+                self.put_xattr(steps, cred, node, name, &acl.encode(), XattrMode::Set)
             }
             None => Ok(()),
         }
