@@ -135,7 +135,7 @@ impl Tx {
         self.left.store(changes, Ordering::Relaxed);
     }
 
-    /// Makes the one change after the first `changes` fail, to test that it is undone what was changed before it.
+    /// Makes the one change after the first `changes` fail, to test that what was changed before it is undone.
     pub fn fail_once(&self, changes: u64) {
         self.once.store(true, Ordering::Relaxed);
         self.fail_after(changes);

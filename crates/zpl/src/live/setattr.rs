@@ -3,7 +3,8 @@
 //! Everything is checked first. The size is changed first and by itself, since it may take many transactions; the rest is one
 //! change, which checks again with the file's `rights` held: a caller who was the owner at the first check may not be any more,
 //! and the mode that he sets would then apply to another owner's file. A new mode rewrites the ACL by `aclmode`, and the POSIX
-//! ACL with it; new owners, and a new project, also apply to the hidden directory of extended attributes.
+//! ACL with it: all of this is done or nothing. New owners, and a new project, then also apply to the hidden directory of extended
+//! attributes, one file after the other.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -84,15 +84,15 @@ impl Zfs {
             }
             None => self.make_hidden_value(steps, cred, &dir, stored)?,
         };
-        let _content = file.content.write();
-        let tx = steps.tx();
-        file.object().free_range(tx, 0, u64::MAX)?;
-        file.edit(self, tx, |attrs| {
-            attrs.size = 0;
-            Ok(())
-        })?;
-        self.write_chunk(tx, &file, &Cred::ROOT, 0, value, value.len() as u64)?;
-        drop(_content);
+        {
+            let (_content, tx) = (file.content.write(), steps.tx());
+            file.object().free_range(tx, 0, u64::MAX)?;
+            file.edit(self, tx, |attrs| {
+                attrs.size = 0;
+                Ok(())
+            })?;
+            self.write_chunk(tx, &file, &Cred::ROOT, 0, value, value.len() as u64)?;
+        }
         let (written, value) = (file.clone(), value.to_vec());
         steps.log(&file, move |zfs, tx| {
             zfs.log_truncate(tx, &written, 0, 0);
