@@ -158,10 +158,10 @@ impl Object {
         let mut state = self.dnode()?.state.write();
         let slot = state.slots.get(slot_of(tx.txg())).and_then(Option::as_ref);
         let held = slot.is_some_and(|dirty| dirty.txg == tx.txg() && dirty.blocks.contains_key(&blkid));
-        match self.modify_now(&mut state, tx, blkid, &mut Some(change), None)? {
-            Step::Done(result, _) if held => Ok(result),
-            _ => Err(self.bug("a block that was to be in memory is not")),
+        if held && let Step::Done(result, _) = self.modify_now(&mut state, tx, blkid, &mut Some(change), None)? {
+            return Ok(result);
         }
+        Err(self.bug("a block that was to be in memory is not"))
     }
 
     /// One attempt of [`Object::modify_block`]: `base` is the block as read from the tree of a dnode.

@@ -398,7 +398,8 @@ impl Fat {
         }
         let numblks = (old.numblks * 2).max(1);
         let blk = if old.nextblk != 0 { old.nextblk } else { self.free_blocks(to, numblks)? };
-        if blk.checked_add(numblks).is_none() {
+        let end = blk.checked_add(numblks);
+        if blk == 0 || end.is_none_or(|end| (blk..end).any(|blkid| self.is_table(blkid))) {
             return Err(to.object.corrupt("start of a ZAP's next pointer table", blk));
         }
         let Some(before) = &self.table else {
@@ -458,14 +459,15 @@ impl Fat {
         self.load(to, theirs, count)?;
         self.load(to, mine, count)?;
         let sibling = self.pointer(theirs);
-        if sibling == 0 || !self.points(theirs, count, sibling) {
+        if sibling == 0 || !self.points(theirs, count, sibling) || self.is_table(sibling) || self.is_table(blkid) {
             return Ok(None);
         }
         let other = {
             let block = self.read_leaf(to.object, sibling)?;
             block.view(to.object)?.header
         };
-        if other.prefix_len != len || !is_empty(&other, self.header.block_size) {
+        let is_sibling = (other.prefix, other.prefix_len) == (header.prefix ^ 1, len);
+        if !is_sibling || !is_empty(&other, self.header.block_size) {
             return Ok(None);
         }
         let (stays, goes, first) =
@@ -491,6 +493,12 @@ impl Fat {
             Ok(())
         })?;
         Ok((stays, joined))
+    }
+
+    /// True if a block is a part of the table of pointers.
+    fn is_table(&self, blkid: u64) -> bool {
+        let table = self.header.ptrtbl;
+        blkid.checked_sub(table.blk).is_some_and(|n| n < table.numblks)
     }
 
     /// Pointer `index`, which must have been loaded; 0 if it was not.
