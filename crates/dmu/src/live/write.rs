@@ -156,12 +156,17 @@ impl Object {
     /// [`Error::Bug`] if the txg has not changed it.
     pub(crate) fn modify_dirty<R>(&self, tx: &Tx, blkid: u64, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, Error> {
         let mut state = self.dnode()?.state.write();
-        let slot = state.slots.get(slot_of(tx.txg())).and_then(Option::as_ref);
-        let held = slot.is_some_and(|dirty| dirty.txg == tx.txg() && dirty.blocks.contains_key(&blkid));
-        if held && let Step::Done(result, _) = self.modify_now(&mut state, tx, blkid, &mut Some(change), None)? {
+        if is_dirty(&state, tx, blkid)
+            && let Step::Done(result, _) = self.modify_now(&mut state, tx, blkid, &mut Some(change), None)?
+        {
             return Ok(result);
         }
         Err(self.bug("a block that was to be in memory is not"))
+    }
+
+    /// True if the txg has changed a block since it was last written: a txg is written in several passes.
+    pub(crate) fn is_dirty(&self, tx: &Tx, blkid: u64) -> Result<bool, Error> {
+        Ok(is_dirty(&self.dnode()?.state.read(), tx, blkid))
     }
 
     /// One attempt of [`Object::modify_block`]: `base` is the block as read from the tree of a dnode.
@@ -575,4 +580,10 @@ enum Step<R> {
     Done(R, u64),
     /// The block's content must be read first.
     Read(BlockState),
+}
+
+/// As [`Object::is_dirty`].
+fn is_dirty(state: &State, tx: &Tx, blkid: u64) -> bool {
+    let slot = state.slots.get(slot_of(tx.txg())).and_then(Option::as_ref);
+    slot.is_some_and(|dirty| dirty.txg == tx.txg() && dirty.blocks.contains_key(&blkid))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use base::{Endian, Txg, bytes};
+use base::{Endian, bytes};
 use ondisk::zap::{FatHeader, Leaf, LeafEntry};
 use zio::Buf;
 
@@ -22,8 +22,6 @@ pub(super) struct Fat {
     pub(super) table: Option<HashMap<u64, Vec<u64>>>,
     /// True if the header has to be written.
     pub(super) dirty: bool,
-    /// The txg that has changed block 0 last: in this txg the header can be written without reading it.
-    pub(super) held: Option<Txg>,
 }
 
 /// A leaf's block.
@@ -42,7 +40,7 @@ impl LeafBlock {
 impl Fat {
     pub(super) fn parse(block0: Buf, endian: Endian) -> Result<Fat, ondisk::Error> {
         let header = FatHeader::decode(&block0, endian)?;
-        Ok(Fat { header, block0, endian, cache: SharedCache::default(), table: None, dirty: false, held: None })
+        Ok(Fat { header, block0, endian, cache: SharedCache::default(), table: None, dirty: false })
     }
 
     /// Parses a writable ZAP: only the decoded form of block 0 is kept.
@@ -67,7 +65,6 @@ impl Fat {
             cache: SharedCache::default(),
             table: Some(HashMap::from([(0, pointers)])),
             dirty: false,
-            held: None,
         }
     }
 

@@ -35,7 +35,12 @@ impl Target<'_> {
         self.object.modify_block(self.tx, blkid, change)?.map_err(|source| self.object.format(source))
     }
 
-    /// Changes a block that the txg has changed before.
+    /// True if a block is in memory as one that the txg has changed. A handle may outlive a sync pass, in which its txg was written.
+    fn is_held(&self, blkid: u64) -> Result<bool, Error> {
+        self.object.is_dirty(self.tx, blkid)
+    }
+
+    /// Changes a block that is [held](Target::is_held).
     fn modify_held(
         &self,
         blkid: u64,
@@ -163,13 +168,8 @@ impl Fat {
     }
 
     /// Makes block 0 one that the txg has changed.
-    pub(super) fn hold_header(&mut self, to: &Target<'_>) -> Result<(), Error> {
-        let txg = Some(to.tx.txg());
-        if self.held != txg {
-            to.modify(0, |_| Ok(()))?;
-            self.held = txg;
-        }
-        Ok(())
+    pub(super) fn hold_header(&self, to: &Target<'_>) -> Result<(), Error> {
+        if to.is_held(0)? { Ok(()) } else { to.modify(0, |_| Ok(())) }
     }
 
     /// Loads the `count` pointers from `first` on, and makes their blocks ones that the txg has changed.
@@ -210,7 +210,7 @@ impl Fat {
         let word_keys = self.word_keys();
         loop {
             let blkid = self.leaf_to_change(to, key.hash)?;
-            let (shift, held) = (self.header.ptrtbl.shift, self.held == Some(to.tx.txg()));
+            let (shift, held) = (self.header.ptrtbl.shift, to.is_held(0)?);
             let outcome = to.modify(blkid, |block| {
                 let mut leaf = LeafMut::new(block)?;
                 let prefix_len = checked(&leaf.view()?, key.hash, shift)?.prefix_len;
@@ -248,7 +248,7 @@ impl Fat {
         };
         let shift = self.header.ptrtbl.shift;
         loop {
-            let held = self.held == Some(to.tx.txg());
+            let held = to.is_held(0)?;
             let removed = to.modify(blkid, |block| {
                 let mut leaf = LeafMut::new(block)?;
                 checked(&leaf.view()?, key.hash, shift)?;

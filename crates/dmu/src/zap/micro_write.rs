@@ -121,6 +121,10 @@ impl Micro {
     /// Converts it to a fat ZAP. `flags` are those of a ZAP that is fat from the start: its blocks then keep their size. On an error it is a
     /// micro ZAP again.
     pub(super) fn upgrade(&self, to: &Target<'_>, flags: u64) -> Result<Fat, Error> {
+        // a micro ZAP has one block; what is behind it, in a damaged pool, could not be put back
+        if to.object.nblocks() != 1 {
+            return Err(to.refused("blocks of a micro ZAP", to.object.nblocks()));
+        }
         let made = self.make_fat(to, flags);
         if made.is_err()
             && let Err(error) = self.put_back(to)

@@ -95,11 +95,7 @@ impl Zfs {
 
     /// Returns the extended attributes that a new file has got before its name, to be logged.
     pub(super) fn first_xattrs(&self, node: &Znode) -> Result<FirstXattrs, Error> {
-        let mut first = FirstXattrs::default();
-        if !self.log().logs() {
-            return Ok(first);
-        }
-        first.packed = self.packed_xattrs(node)?;
+        let mut first = FirstXattrs { packed: self.packed_xattrs(node)?, ..FirstXattrs::default() };
         let hidden = node.with_attrs(|attrs| attrs.xattr_dir);
         if hidden == 0 {
             return Ok(first);

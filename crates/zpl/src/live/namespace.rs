@@ -155,6 +155,9 @@ impl Zfs {
             self.check(cred, &dir, to_add(Kind::File))?;
             let now = self.now();
             self.whole(tx, |steps| {
+                self.entries_changed(steps, &dir, Delta::plus(Kind::File), now)?;
+                steps.add(&dir, name, entry_word(id, node.kind()))?;
+                // last: if it were undone, a name that is removed from another directory meanwhile would not be the last one
                 steps.edit(&node, |attrs| {
                     // its last name may have been removed from another directory meanwhile
                     if attrs.links == 0 {
@@ -165,8 +168,6 @@ impl Zfs {
                     state_changed(attrs, now);
                     Ok(())
                 })?;
-                self.entries_changed(steps, &dir, Delta::plus(Kind::File), now)?;
-                steps.add(&dir, name, entry_word(id, node.kind()))?;
                 self.note_long_name(tx, name);
                 self.log_link(tx, &dir, &node, name);
                 Ok(node.attrs())

@@ -227,31 +227,34 @@ impl Zfs {
             RenameMode::Whiteout => Some(self.make_whiteout(steps, plan)?),
             _ => None,
         };
+        let (mut at_from, mut at_to) = (Delta::minus(source.kind), Delta::plus(source.kind));
+        if let Some(target) = target {
+            at_to = at_to.and(Delta::minus(target.kind));
+        }
+        if whiteout.is_some() {
+            at_from = at_from.and(Delta::plus(Kind::CharDevice));
+        }
+        self.renamed(steps, &source.node, to, now)?;
+        self.directories_changed(steps, (from, at_from), (to, at_to), now)?;
         let word = entry_word(source.node.id(), source.kind);
         match target {
             Some(target) if target.entry.name == *to_name => steps.replace(to, to_name, target.word(), word)?,
             _ => steps.add(to, to_name, word)?,
         }
-        let (mut at_from, mut at_to) = (Delta::minus(source.kind), Delta::plus(source.kind));
-        if let Some(target) = target {
-            if target.entry.name != *to_name {
-                steps.remove(to, &target.entry.name, target.word())?;
-            }
-            self.drop_link(steps, &target.node)?;
-            at_to = at_to.and(Delta::minus(target.kind));
+        if let Some(target) = target.as_ref().filter(|target| target.entry.name != *to_name) {
+            steps.remove(to, &target.entry.name, target.word())?;
         }
         match &whiteout {
             Some(whiteout) => {
                 let word = entry_word(whiteout.id(), Kind::CharDevice);
                 steps.replace(from, &source.entry.name, source.word(), word)?;
-                at_from = at_from.and(Delta::plus(Kind::CharDevice));
             }
             None => steps.remove(from, &source.entry.name, source.word())?,
         }
-        self.renamed(steps, &source.node, to, now)?;
-        self.directories_changed(steps, (from, at_from), (to, at_to), now)?;
         self.note_long_name(steps.tx(), to_name);
         if let Some(target) = target {
+            // last: its other names may be removed meanwhile, and the file be freed, so that its link could not be given back
+            self.drop_link(steps, &target.node)?;
             let gone = target.node.clone();
             steps.at_end(move |zfs, _| {
                 if gone.is_unlinked() {
@@ -286,13 +289,13 @@ impl Zfs {
         let Plan { source, to, .. } = plan;
         let (from, now) = (source.dir, self.now());
         let of = |file: &NamedFile<'_>| entry_word(file.node.id(), file.kind);
-        steps.replace(to, &target.entry.name, target.word(), of(source))?;
-        steps.replace(from, &source.entry.name, source.word(), of(target))?;
         self.renamed(steps, &source.node, to, now)?;
         self.renamed(steps, &target.node, from, now)?;
         let gains = Delta::plus(target.kind).and(Delta::minus(source.kind));
         let loses = Delta::plus(source.kind).and(Delta::minus(target.kind));
         self.directories_changed(steps, (from, gains), (to, loses), now)?;
+        steps.replace(to, &target.entry.name, target.word(), of(source))?;
+        steps.replace(from, &source.entry.name, source.word(), of(target))?;
         self.log_renamed(steps, plan, &target.entry.name, None);
         Ok(())
     }

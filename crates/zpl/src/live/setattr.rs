@@ -18,6 +18,7 @@ use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::acl::access::{self, Perms};
 use crate::acl::modes::{self as acl, NewAcl, Owners};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
+use crate::node::attr_of;
 use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind, PosixAcl};
 
 const NSEC_PER_SEC: u32 = 1_000_000_000;
@@ -302,6 +303,10 @@ impl Zfs {
             Attr::Links,
         ];
         let sa = node.sa(self)?;
+        // those of a spill block that cannot be read would be lost
+        if sa.spill_error().is_some() {
+            attr_of(node.id(), &sa, Attr::Projid)?;
+        }
         let changed = |attr: Attr| changes.iter().find(|(changed, _)| *changed == attr).cloned();
         let value = |attr: Attr| changed(attr).or_else(|| sa.get(attr).map(|value| (attr, Cow::Owned(value.to_vec()))));
         let front = FRONT.into_iter().chain([Attr::Projid]);

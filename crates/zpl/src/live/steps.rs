@@ -43,8 +43,8 @@ enum Step {
     Uncounted(Zap, u64),
     /// Attributes changed.
     Edited(Box<Edit>),
-    /// The contents of a value were replaced; these were the contents and the attributes.
-    Rewritten(Arc<Znode>, Vec<u8>, Box<Attrs>),
+    /// The contents of a value were replaced; these were the contents, the size of its blocks and the attributes.
+    Rewritten(Arc<Znode>, Vec<u8>, u64, Box<Attrs>),
 }
 
 /// A change of attributes.
@@ -177,7 +177,7 @@ impl Steps<'_> {
 
     /// Keeps the contents of a value of an extended attribute, which are about to be replaced.
     pub(crate) fn keep(&self, value: &Arc<Znode>, contents: Vec<u8>) {
-        self.did(Step::Rewritten(value.clone(), contents, Box::new(value.attrs())));
+        self.did(Step::Rewritten(value.clone(), contents, value.object().block_size(), Box::new(value.attrs())));
     }
 
     fn undo(&self) {
@@ -197,8 +197,9 @@ impl Steps<'_> {
             Step::Counted(set, number) => drop(set.remove_int(tx, *number)?),
             Step::Uncounted(set, number) => set.add_int(tx, *number, *number)?,
             Step::Edited(edit) => edit.take_back(zfs, tx)?,
-            Step::Rewritten(value, contents, before) => {
+            Step::Rewritten(value, contents, block_size, before) => {
                 value.object().free_range(tx, 0, u64::MAX)?;
+                value.object().set_block_size(tx, *block_size, 0)?;
                 value.object().write(tx, 0, contents)?;
                 value.edit(zfs, tx, |attrs| {
                     *attrs = (**before).clone();
@@ -223,7 +224,8 @@ impl Edit {
     }
 }
 
-/// Undoes the change from `before` to `after`. What other operations have changed since stays.
+/// Undoes the change from `before` to `after`. What other operations have changed since stays, and so does the number of changes: others may have
+/// seen it, and the next change needs another one.
 fn revert(now: &mut Attrs, before: &Attrs, after: &Attrs) {
     fn back<T: PartialEq + Copy>(now: &mut T, before: T, after: T) {
         if *now == after {
@@ -242,7 +244,6 @@ fn revert(now: &mut Attrs, before: &Attrs, after: &Attrs) {
     back(&mut now.mtime, before.mtime, after.mtime);
     back(&mut now.ctime, before.ctime, after.ctime);
     back(&mut now.crtime, before.crtime, after.crtime);
-    back(&mut now.seq, before.seq, after.seq);
     back(&mut now.xattr_dir, before.xattr_dir, after.xattr_dir);
     if before.projid.is_some() {
         back(&mut now.projid, before.projid, after.projid);

@@ -10,7 +10,7 @@ use crate::live::new::Recorded;
 use crate::live::steps::Steps;
 use crate::live::znode::content_modified;
 use crate::live::{Cred, NewFile, Zfs, Znode};
-use crate::{Error, Fuid, Kind, linux_name};
+use crate::{Error, Fuid, Kind, MAX_XATTR_SIZE, linux_name};
 
 /// Permissions of the directory, and of a value.
 const DIR_MODE: u32 = 0o1777;
@@ -47,10 +47,16 @@ impl Zfs {
         Ok(())
     }
 
-    /// Returns the contents of a value.
+    /// Returns the contents of a value: at most [`MAX_XATTR_SIZE`] bytes.
     pub(crate) fn value_of(&self, value: &Znode) -> Result<Vec<u8>, Error> {
-        let len = usize::try_from(value.with_attrs(|attrs| attrs.size)).unwrap_or(usize::MAX);
-        Ok(value.object().read_vec(0, len)?)
+        let (object, size) = (value.id(), value.with_attrs(|attrs| attrs.size));
+        if value.kind() != Kind::File {
+            return Err(Error::NotA { object, wanted: "regular file" });
+        }
+        if size > MAX_XATTR_SIZE {
+            return Err(Error::TooLarge { object, size });
+        }
+        Ok(value.object().read_vec(0, size as usize)?)
     }
 
     /// Writes a value into the hidden directory, which is created if necessary.
@@ -75,7 +81,7 @@ impl Zfs {
                         steps.keep(&file, old);
                         file
                     }
-                    // contents that cannot be read could not be put back
+                    // contents that cannot be read, or that are too long for a value, could not be put back
                     Err(_) => {
                         self.remove_hidden(steps, node, stored)?;
                         self.make_hidden_value(steps, cred, &dir, stored)?
