@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::Errno;
 use scratch::Scratch;
 use zpl::create::FsProps;
-use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
+use zpl::live::{Cred, NewFile, SetAttr, Vfs, XattrMode, Zfs};
 use zpl::{FileFlags, Kind, Time};
 
 const ROOT: Cred = Cred::ROOT;
@@ -108,6 +108,24 @@ fn a_mode_is_set_by_who_owns_the_file_then() {
     scratch.close();
 }
 
+/// `open` checks, and what is open can be used: a file that is made with mode 444 is written, and cut, by who made it.
+#[test]
+fn an_open_file_is_cut_whatever_its_mode_is_by_then() {
+    let scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o444);
+    zfs.write(&user(10), id, 0, b"abcdef").unwrap();
+    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { size: Some(3), ..SetAttr::default() })), Errno::EACCES);
+    assert_eq!(Vfs::truncate(&zfs, &user(10), id, 3).unwrap().size, 3);
+    assert_eq!(Vfs::truncate(&zfs, &user(10), id, 1 << 20).unwrap().size, 1 << 20);
+    assert_eq!(errno(Vfs::truncate(&zfs, &user(10), id, u64::MAX)), Errno::EFBIG);
+    assert_eq!(errno(Vfs::truncate(&zfs, &ROOT, zfs.fs().root(), 0)), Errno::EISDIR);
+    zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
+    assert_eq!(Vfs::truncate(&zfs, &user(10), id, 5).unwrap().mode, 0o100_755);
+    zfs.setattr(&ROOT, id, &SetAttr { flags: Some(FileFlags::APPENDONLY), ..SetAttr::default() }).unwrap();
+    assert_eq!(errno(Vfs::truncate(&zfs, &ROOT, id, 0)), Errno::EPERM);
+}
+
 #[test]
 fn a_chown_ends_the_set_id_bits_of_a_program() {
     let mut scratch = Scratch::new();
@@ -144,6 +162,10 @@ fn flags_bind_everybody_until_root_clears_them() {
     let attrs = zfs.setattr(&ROOT, id, &flags(FileFlags::APPENDONLY)).unwrap();
     assert!(attrs.flags.has(FileFlags::ACL_TRIVIAL) && attrs.flags.has(FileFlags::APPENDONLY));
     assert!(!attrs.flags.has(FileFlags::IMMUTABLE));
+    // whoever would overwrite learns it when he opens
+    assert_eq!(errno(Vfs::open(&zfs, &ROOT, id, 6)), Errno::EPERM);
+    assert_eq!(errno(Vfs::open(&zfs, &user(10), id, 2)), Errno::EPERM);
+    drop((Vfs::open(&zfs, &user(10), id, 10).unwrap(), Vfs::open(&zfs, &user(10), id, 4).unwrap()));
     zfs.append(&ROOT, id, b"abc").unwrap();
     zfs.append(&ROOT, id, b"def").unwrap();
     assert_eq!(errno(zfs.write(&ROOT, id, 2, b"x")), Errno::EPERM);

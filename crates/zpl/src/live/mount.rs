@@ -78,6 +78,10 @@ impl Vfs for Zfs {
         Zfs::append(self, cred, id, data)
     }
 
+    fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error> {
+        Zfs::truncate(self, cred, id, size)
+    }
+
     fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error> {
         Zfs::punch(self, cred, id, range)
     }

@@ -14,6 +14,9 @@ use crate::{Attrs, DirEntry, Error, FileFlags, Kind, ReadDir, Time};
 
 /// Maximum number of links of a file: what fits in Linux's link count.
 const LINKS_MAX: u64 = u32::MAX as u64;
+/// Bits of an access mask (Linux: the same).
+const MAY_WRITE: u8 = 2;
+const MAY_APPEND: u8 = 8;
 
 /// The change of a directory's counts when its entries change.
 #[derive(Clone, Copy, Default)]
@@ -89,13 +92,17 @@ impl Zfs {
         self.fs().node(id)?.target()
     }
 
-    /// Holds a file open, if the caller has the permissions in `mask` (4 read, 2 write, 1 execute).
+    /// Holds a file open, if the caller has the permissions in `mask` (4 read, 2 write, 1 execute; with 8, all writes will append).
     ///
     /// # Errors
-    /// ENOENT, EACCES, EPERM.
+    /// ENOENT, EACCES; EPERM to write an append-only file elsewhere than at its end.
     pub fn open_file(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error> {
         let open = self.hold(id)?;
         self.check(cred, open.node(), Perms::from_rwx(mask))?;
+        let overwrites = mask & (MAY_WRITE | MAY_APPEND) == MAY_WRITE;
+        if overwrites && open.node().with_attrs(|attrs| attrs.flags.has(FileFlags::APPENDONLY)) {
+            return Err(Refusal::NotPermitted.of(id));
+        }
         Ok(open)
     }
 

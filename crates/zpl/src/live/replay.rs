@@ -297,7 +297,7 @@ impl Zfs {
         if length > 0 && offset < size {
             self.punch(&Cred::ROOT, id, offset..end)?;
         }
-        if length == 0 || end > size { self.truncate(&Cred::ROOT, &node, end) } else { Ok(()) }
+        if length == 0 || end > size { self.set_length(&Cred::ROOT, &node, end) } else { Ok(()) }
     }
 
     fn play_setattr(&self, tx: &Tx, from: &Logged<'_>, endian: Endian) -> Result<(), Error> {

@@ -65,7 +65,7 @@ impl Zfs {
         let plan = self.plan(cred, &node, set)?;
         if let Some(size) = set.size {
             self.check(cred, &node, Perms::WRITE_DATA)?;
-            self.truncate(cred, &node, size)?;
+            self.set_length(cred, &node, size)?;
         }
         let rest = SetAttr { size: None, ..*set };
         if plan.owners.is_some() && node.kind() == Kind::File {
@@ -85,6 +85,17 @@ impl Zfs {
         if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
             self.set_hidden(&node)?;
         }
+        Ok(node.attrs())
+    }
+
+    /// Truncates or extends a file that the caller has open for writing: his permission was checked then. Returns the new attributes.
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL if it is not a file; EPERM for an immutable or append-only file; EFBIG, EDQUOT, EROFS, ENOSPC.
+    pub fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error> {
+        let node = self.znode(id)?;
+        self.plan(cred, &node, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        self.set_length(cred, &node, size)?;
         Ok(node.attrs())
     }
 

@@ -20,7 +20,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EISDIR, EINVAL if it is not a file; EPERM for an immutable or append-only file; EFBIG.
-    pub(crate) fn truncate(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
+    pub(crate) fn set_length(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
         expect_file(node)?;
         self.may_cut(node)?;
         if size > MAX_SIZE {

@@ -224,7 +224,8 @@ pub trait Vfs: Send + Sync {
     /// ENOTDIR, EACCES.
     fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error>;
 
-    /// Holds a file open: it exists until the handle is dropped, even without a name. `mask` as in [`Vfs::access`].
+    /// Holds a file open: it exists until the handle is dropped, even without a name. `mask` as in [`Vfs::access`], and 8 if all writes will append
+    /// (`O_APPEND`): an append-only file cannot be opened for other writes.
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM.
@@ -247,6 +248,13 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// As [`Vfs::write`].
     fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error>;
+
+    /// Truncates or extends a file (`ftruncate`; [`Vfs::setattr`] is `truncate`). The caller's permission was checked at opening. Returns the new
+    /// attributes.
+    ///
+    /// # Errors
+    /// As [`Vfs::write`]; EINVAL for what has no contents.
+    fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error>;
 
     /// Makes a hole; the size is unchanged.
     ///
