@@ -6,8 +6,10 @@ mod support;
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use oracle::judge;
+use serde_json::Value;
 use support::Session;
 
 /// A pool `t` with file systems `t/a` and `t/b`, on a file in `dir`.
@@ -83,6 +85,42 @@ fn links_hold_among_all_operands_whatever_stands_between() {
             assert_eq!(std::fs::read_to_string(at(&format!("out/{fs}3"))).unwrap(), format!("t/{fs}"));
         }
     }
+    judged(&s, dir.path());
+}
+
+/// Deeper than a process may have files open, and than a path may be long, out of a pool and into one; a file is the same under names far apart.
+#[test]
+fn a_tree_is_as_deep_as_it_likes() {
+    const DEPTH: usize = 400;
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let deep = "directory-01/".repeat(DEPTH);
+    s.ok(&["mkdir", "-p", &format!("t/a:/{deep}")]);
+    put(&s, &format!("t/a:/{deep}file"), "bottom");
+    for name in ["top", &format!("{}middle", &deep[..deep.len() / 2])] {
+        s.ok(&["ln", &format!("t/a:/{deep}file"), &format!("t/a:/{name}")]);
+    }
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    for operands in [format!("t/a:/ {out}"), format!("{out}/. t/b:/")] {
+        let script = format!("ulimit -n 200; exec \"$0\" cp -aq {operands}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_zuse")]).env("ZUSE_STATE", s.state());
+        let ran = command.output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{operands}: {}", told.get(..200).unwrap_or(&told));
+    }
+    let files = |fs: &str| {
+        let told = s.ok(&["ls", "-lR", "--json", "--sha256", &format!("{fs}:/")]);
+        let of = |line: &str| {
+            let file: Value = serde_json::from_str(line).unwrap();
+            ["path", "type", "mode", "nlink", "mtime", "sha256"].map(|key| file[key].clone())
+        };
+        told.lines().map(of).collect::<Vec<_>>()
+    };
+    let (copied, there) = (files("t/b"), files("t/a"));
+    assert_eq!(there.len(), DEPTH + 4);
+    assert!(copied == there);
     judged(&s, dir.path());
 }
 

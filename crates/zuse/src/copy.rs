@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use zpl::{Kind, Node, Time, Zvol};
 
+use crate::descent::Descent;
 use crate::dest::{self, HostId, Meta, NotKept};
 use crate::operands::Origins;
 use crate::report::Report;
@@ -143,20 +144,19 @@ impl<'a> Copier<'a> {
 
     fn tree(&mut self, from: Node, root: OwnedFd) -> io::Result<()> {
         let root = Arc::new(root);
-        // the directories that are open, from the root down
-        let mut open: Vec<OwnedFd> = Vec::new();
+        let mut dirs = Descent::new(root.clone());
         walk(from, false, &mut |step| {
             match step {
                 Step::Enter { path: b"", .. } => {}
                 Step::Enter { path, node } => {
-                    let parent = open.last().unwrap_or(&*root);
+                    let parent = dirs.lowest().as_fd();
                     self.report.file(path);
                     if node.kind() != Kind::Directory {
-                        self.leaf(&root, parent.as_fd(), path, last_name(path), node)?;
+                        self.leaf(&root, parent, path, last_name(path), node)?;
                         return Ok(Go::Over);
                     }
-                    match dest::make_dir(parent.as_fd(), last_name(path)) {
-                        Ok(fd) => open.push(fd),
+                    match dest::make_dir(parent, last_name(path)).and_then(|fd| dirs.enter(Arc::new(fd))) {
+                        Ok(()) => {}
                         Err(e) => {
                             self.trouble(path, &e)?;
                             return Ok(Go::Over);
@@ -164,9 +164,9 @@ impl<'a> Copier<'a> {
                     }
                 }
                 Step::Leave { path, node } => {
-                    let dir = open.pop();
-                    let fd = dir.as_ref().unwrap_or(&*root).as_fd();
-                    self.finish(fd, path, node, Some(0))?;
+                    // upwards first: the new mode of the lower one may forbid to go through it
+                    let dir = dirs.leave().map_err(|e| named(path, &e))?;
+                    self.finish(dir.as_ref().unwrap_or(&root).as_fd(), path, node, Some(0))?;
                 }
                 Step::Lost { path, why } => self.lose(path, &why.to_string()),
                 Step::Refused { path, why } => self.lose(path, why),
@@ -326,11 +326,15 @@ impl<'a> Copier<'a> {
     fn trouble(&mut self, path: &[u8], e: &io::Error) -> io::Result<()> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         if matches!(e.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
-            return Err(io::Error::new(e.kind(), format!("{}: {e}", String::from_utf8_lossy(path))));
+            return Err(named(path, e));
         }
         self.lose(path, &e.to_string());
         Ok(())
     }
+}
+
+fn named(path: &[u8], e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", String::from_utf8_lossy(path)))
 }
 
 fn last_name(path: &[u8]) -> &[u8] {

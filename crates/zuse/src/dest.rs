@@ -16,6 +16,11 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
+use crate::descent::DIRECTORY;
+
+/// Bytes of a path, its end included, above which the host takes none.
+const PATH_MAX: usize = 4096;
+
 /// The attributes of a file that a copy keeps.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
@@ -69,8 +74,6 @@ pub fn open_root(path: &Path) -> io::Result<OwnedFd> {
     }
     Ok(fs::open(path, DIRECTORY, Mode::empty())?)
 }
-
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Makes and opens a directory below `parent`; one that is already there is used.
 ///
@@ -146,7 +149,7 @@ pub fn make_link(
 ) -> io::Result<bool> {
     check_name(name)?;
     // a directory on the way may be a link by now: the file is known by its identity
-    let Ok(file) = fs::openat(root, OsStr::from_bytes(first), NAMED, Mode::empty()) else { return Ok(false) };
+    let Ok(file) = open_below(root, first) else { return Ok(false) };
     if identity(file.as_fd())? != id {
         return Ok(false);
     }
@@ -160,6 +163,22 @@ pub fn make_link(
         done => done?,
     }
     Ok(true)
+}
+
+/// Opens a file by its path below a directory, however long that is.
+fn open_below(root: BorrowedFd<'_>, mut path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let mut above: Option<OwnedFd> = None;
+    loop {
+        let end = match path.get(..PATH_MAX) {
+            Some(part) => part.iter().rposition(|b| *b == b'/').ok_or(rustix::io::Errno::NAMETOOLONG)?,
+            None => path.len(),
+        };
+        let (part, rest) = path.split_at(end);
+        let dir = above.as_ref().map_or(root, AsFd::as_fd);
+        let file = fs::openat(dir, OsStr::from_bytes(part), NAMED, Mode::empty())?;
+        let Some((_slash, rest)) = rest.split_first() else { return Ok(file) };
+        (path, above) = (rest, Some(file));
+    }
 }
 
 /// The path of an open file, also of one that cannot be read: it leads to this very file, and not further if that is a link.

@@ -20,6 +20,7 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use zpl::Kind;
 
+use crate::descent::{DIRECTORY, Descent};
 use crate::dest::Meta;
 use crate::item::Item;
 
@@ -92,7 +93,7 @@ impl HostTree {
             let jobs = readers()?;
             spawn("host-walk", move || {
                 // whoever reads has gone if the channel is closed
-                let _closed = Walker { steps: steps_in, jobs }.directory(&fd, Vec::new());
+                let _closed = Walker { steps: steps_in, jobs }.directory(&fd);
             })?;
         } else {
             let parent = root.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -148,60 +149,84 @@ struct Walker {
 /// The consumer has gone.
 struct Closed;
 
-/// A directory that is being walked.
+/// A directory that is being walked: the length of its path, and the names that are left.
 struct Level {
-    fd: Arc<OwnedFd>,
-    path: Vec<u8>,
+    path_len: usize,
     names: std::vec::IntoIter<(Vec<u8>, FileType)>,
 }
 
 impl Walker {
-    fn tell(&self, path: Vec<u8>, slot: Slot) -> Result<(), Closed> {
-        self.steps.send((path, slot)).map_err(|_| Closed)
+    fn tell(&self, path: &[u8], slot: Slot) -> Result<(), Closed> {
+        self.steps.send((path.to_vec(), slot)).map_err(|_| Closed)
     }
 
-    fn directory(&self, root: &Arc<OwnedFd>, path: Vec<u8>) -> Result<(), Closed> {
-        let mut stack = Vec::new();
-        self.open(root.clone(), path, &mut stack)?;
+    fn directory(&self, root: &Arc<OwnedFd>) -> Result<(), Closed> {
+        let (mut path, mut stack, mut dirs) = (Vec::new(), Vec::new(), Descent::new(root.clone()));
+        self.open(root, &path, &mut stack)?;
         while let Some(level) = stack.last_mut() {
+            path.truncate(level.path_len);
             let Some((name, kind)) = level.names.next() else {
-                let path = std::mem::take(&mut level.path);
                 stack.pop();
-                self.tell(path, Slot::Done(HostStep::Leave))?;
-                continue;
-            };
-            let path = if level.path.is_empty() { name.clone() } else { [level.path.as_slice(), b"/", &name].concat() };
-            let is_dir = kind == FileType::Directory
-                || (kind == FileType::Unknown && stat_of(level.fd.as_fd(), &name).is_ok_and(|s| is_directory(&s)));
-            if is_dir {
-                match fs::openat(level.fd.as_fd(), OsStr::from_bytes(&name), DIRECTORY, Mode::empty()) {
-                    Ok(fd) => self.open(Arc::new(fd), path, &mut stack)?,
-                    Err(e) => self.tell(path, Slot::Done(HostStep::Lost(e.into())))?,
+                self.tell(&path, Slot::Done(HostStep::Leave))?;
+                if let Err(e) = dirs.leave() {
+                    return self.end(path, &stack, &e);
                 }
                 continue;
+            };
+            if !path.is_empty() {
+                path.push(b'/');
             }
-            let (done, result) = bounded(1);
-            self.tell(path, Slot::Coming(result))?;
-            self.jobs.send(Job { dir: level.fd.clone(), name, done }).map_err(|_| Closed)?;
+            path.extend_from_slice(&name);
+            let dir = dirs.lowest();
+            let is_dir = kind == FileType::Directory
+                || (kind == FileType::Unknown && stat_of(dir.as_fd(), &name).is_ok_and(|s| is_directory(&s)));
+            if !is_dir {
+                let (done, result) = bounded(1);
+                self.tell(&path, Slot::Coming(result))?;
+                self.jobs.send(Job { dir: dir.clone(), name, done }).map_err(|_| Closed)?;
+                continue;
+            }
+            match fs::openat(dir.as_fd(), OsStr::from_bytes(&name), DIRECTORY, Mode::empty()) {
+                Ok(fd) => {
+                    let fd = Arc::new(fd);
+                    if self.open(&fd, &path, &mut stack)?
+                        && let Err(e) = dirs.enter(fd)
+                    {
+                        stack.pop();
+                        self.tell(&path, Slot::Done(HostStep::Lost(e)))?;
+                        self.tell(&path, Slot::Done(HostStep::Leave))?;
+                    }
+                }
+                Err(e) => self.tell(&path, Slot::Done(HostStep::Lost(e.into())))?,
+            }
         }
         Ok(())
     }
 
-    fn open(&self, fd: Arc<OwnedFd>, path: Vec<u8>, stack: &mut Vec<Level>) -> Result<(), Closed> {
+    /// Ends a walk that cannot go up: what is left of each directory is lost.
+    fn end(&self, mut path: Vec<u8>, stack: &[Level], why: &io::Error) -> Result<(), Closed> {
+        for level in stack.iter().rev() {
+            path.truncate(level.path_len);
+            self.tell(&path, Slot::Done(HostStep::Lost(io::Error::new(why.kind(), why.to_string()))))?;
+            self.tell(&path, Slot::Done(HostStep::Leave))?;
+        }
+        Ok(())
+    }
+
+    /// Lists a directory. Returns whether it is one of the stack now.
+    fn open(&self, fd: &OwnedFd, path: &[u8], stack: &mut Vec<Level>) -> Result<bool, Closed> {
         match describe_directory(fd.as_fd()) {
-            Ok(item) => self.tell(path.clone(), Slot::Done(HostStep::Enter(Box::new(item), Contents::None)))?,
-            Err(e) => return self.tell(path, Slot::Done(HostStep::Lost(e))),
+            Ok(item) => self.tell(path, Slot::Done(HostStep::Enter(Box::new(item), Contents::None)))?,
+            Err(e) => return self.tell(path, Slot::Done(HostStep::Lost(e))).map(|()| false),
         }
         let (names, trouble) = list(fd.as_fd());
         if let Some(e) = trouble {
-            self.tell(path.clone(), Slot::Done(HostStep::Lost(e)))?;
+            self.tell(path, Slot::Done(HostStep::Lost(e)))?;
         }
-        stack.push(Level { fd, path, names: names.into_iter() });
-        Ok(())
+        stack.push(Level { path_len: path.len(), names: names.into_iter() });
+        Ok(true)
     }
 }
-
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The names of a directory, sorted, and what ended the list too early.
 fn list(fd: BorrowedFd<'_>) -> (Vec<(Vec<u8>, FileType)>, Option<io::Error>) {

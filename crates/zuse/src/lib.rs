@@ -28,6 +28,7 @@
 mod archive;
 mod copy;
 mod copy_in;
+mod descent;
 pub mod dest;
 pub mod entry;
 mod error;
