@@ -26,6 +26,15 @@ pub(super) fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("archive: malformed {what}"))
 }
 
+fn cut_short() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "archive: unexpected end")
+}
+
+/// Reads as much as there is room for.
+pub(super) fn fill(input: &mut impl Read, buf: &mut [u8]) -> io::Result<()> {
+    input.read_exact(buf).map_err(|e| if e.kind() == io::ErrorKind::UnexpectedEof { cut_short() } else { e })
+}
+
 /// A header, with what the entries before it say about it.
 pub(super) struct Entry {
     pub(super) header: Header,
@@ -73,7 +82,7 @@ fn read_block(input: &mut impl Read, block: &mut [u8; BLOCK]) -> io::Result<bool
     while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match input.read(rest) {
             Ok(0) if done == 0 => return Ok(false),
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => return Err(cut_short()),
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
@@ -89,7 +98,7 @@ fn extension(input: &mut impl Read, header: &Header) -> io::Result<Vec<u8>> {
         return Err(malformed("extended header"));
     }
     let mut data = vec![0; size as usize];
-    input.read_exact(&mut data)?;
+    fill(input, &mut data)?;
     skip(input, padding(size))?;
     Ok(data)
 }
@@ -107,7 +116,7 @@ pub(super) fn padding(len: u64) -> u64 {
 pub(super) fn skip(input: &mut impl Read, len: u64) -> io::Result<()> {
     match io::copy(&mut input.take(len), &mut io::sink())? {
         n if n == len => Ok(()),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Err(cut_short()),
     }
 }
 
@@ -304,7 +313,7 @@ impl<R: Read> Lines<'_, R> {
         let mut digits = Vec::new();
         loop {
             if self.at == BLOCK {
-                self.input.read_exact(&mut self.block)?;
+                fill(&mut self.input, &mut self.block)?;
                 self.at = 0;
             }
             let byte = self.block.get(self.at).copied().unwrap_or(b'\n');

@@ -16,7 +16,7 @@ use zpl::{Kind, PosixAcl};
 
 use crate::dest::Meta;
 use crate::item::Item;
-use frame::{Entry, Records, malformed, next_entry, padding, skip};
+use frame::{Entry, Records, fill, malformed, next_entry, padding, skip};
 
 /// A longer path is nonsense.
 const PATH_MAX: usize = 1 << 20;
@@ -53,7 +53,7 @@ impl TarData<'_> {
             self.end = start.checked_add(len).ok_or_else(|| malformed("sparse map"))?;
         }
         let want = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(buf.len());
-        self.input.read_exact(buf.get_mut(..want).unwrap_or_default())?;
+        fill(&mut self.input, buf.get_mut(..want).unwrap_or_default())?;
         let offset = self.at;
         self.at += want as u64;
         Ok(Some((offset, want)))
