@@ -7,7 +7,7 @@ mod places;
 mod prompt;
 mod typed;
 
-pub(crate) use given::give;
+pub(crate) use given::{give, given, load_from};
 pub(crate) use new::{Material, for_new, for_new_pool, material_for, number_of};
 pub(crate) use places::{keep, remember_change, remember_new};
 pub(crate) use typed::load;

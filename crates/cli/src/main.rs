@@ -117,17 +117,21 @@ fn zuse(mut args: &[OsString]) -> u8 {
 
 /// `zuse help VERB`, `zuse help zpool [VERB]`.
 fn help(name: &OsStr, rest: &[OsString]) -> u8 {
-    if let Some(text) = name.to_str().and_then(verbs::help) {
-        print!("{text}");
-        return 0;
-    }
-    let has_verbs = name == "zpool" || name == "zfs";
-    let first = OsString::from(if has_verbs { "help" } else { "--help" });
-    let words: Vec<OsString> = std::iter::once(first).chain(rest.iter().filter(|_| has_verbs).cloned()).collect();
-    part_of(name, &words).unwrap_or_else(|| {
+    let text = match name.to_str() {
+        Some("zpool" | "zfs") => {
+            let words: Vec<OsString> = std::iter::once("help".into()).chain(rest.iter().cloned()).collect();
+            return part_of(name, &words).unwrap_or_default();
+        }
+        Some("zdb") => Some(zdb::USAGE.to_owned()),
+        Some("zstream") => Some(zstream::USAGE.to_owned()),
+        verb => verb.and_then(verbs::help),
+    };
+    let Some(text) = text else {
         eprintln!("unrecognized command '{}'", name.to_string_lossy());
-        usage(false)
-    })
+        return usage(false);
+    };
+    print!("{text}");
+    0
 }
 
 fn tunables_from_environment() -> Result<(), String> {
@@ -146,7 +150,7 @@ fn usage(requested: bool) -> u8 {
         "usage: zuse [-o NAME=VALUE] ... [-L KEYLOCATION] ... command args ...\n\n\
          \tzuse zpool | zfs | zdb | zstream ...\n\t\tas OpenZFS's tool of that name\n{}\n\
          -o sets a tunable; so does the environment variable ZUSE_TUNABLES (NAME=VALUE,...).\n\
-         -L gives the command keys of encrypted datasets (file:///PATH or prompt): each encryption root takes the one that fits.\n",
+         -L gives the command keys of encrypted datasets (file:///PATH, prompt, or keylocation): each encryption root takes the one that fits.\n",
         verbs::summary()
     );
     if requested {

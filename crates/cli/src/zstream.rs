@@ -14,6 +14,7 @@ use crate::args;
 use crate::command::report;
 use crate::error::{Outcome, cause, failed};
 use crate::out::{self, Out};
+pub(crate) use common::USAGE;
 use common::{READ_BYTES, usage};
 
 /// Runs `zstream` with the arguments after its name; the exit status.

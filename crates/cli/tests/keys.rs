@@ -133,9 +133,18 @@ fn an_unloaded_key_is_not_taken_from_its_file_again() {
         .unwrap();
     assert!(sent.status.success() && sent.stdout.windows(6).any(|part| part == b"secret"), "{sent:?}");
     assert_eq!(status(&session, "tank/e"), "unavailable");
+    assert_eq!(session.ok(&["-L", "keylocation", "cat", "tank/e:/f"]), "secret");
     session.ok(&["zfs", "load-key", "tank/e"]);
     assert_eq!(session.ok(&["cat", "tank/e:/f"]), "secret");
     assert!(!socket(&session).exists(), "a key in a file needs nobody to keep it");
+    // on devices nobody's key is taken unasked, wherever in the command it is given
+    session.ok(&["zpool", "export", "tank"]);
+    let folder = path("");
+    session.fails(&["cat", "-d", &folder, "tank/e:/f"], 1, "key not loaded");
+    for given in [&key, "keylocation"] {
+        assert_eq!(session.ok(&["-L", given, "cat", "-d", &folder, "tank/e:/f"]), "secret");
+        assert_eq!(session.ok(&["cat", "-L", given, "-d", &folder, "tank/e:/f"]), "secret");
+    }
 }
 
 #[test]

@@ -53,6 +53,8 @@ fn help_is_where_it_is_looked_for() {
     assert_eq!(session.ok(&["help"]), session.ok(&["--help"]));
     assert_eq!(session.ok(&["help", "zpool", "create"]), session.ok(&["zpool", "help", "create"]));
     assert_eq!(session.ok(&["help", "zfs"]), session.ok(&["zfs", "help"]));
+    assert!(session.ok(&["help", "zdb"]).starts_with("Usage:\tzdb"));
+    assert!(session.ok(&["help", "zstream"]).starts_with("usage: zstream"));
     session.fails(&["help", "nonsense"], 2, "unrecognized command 'nonsense'");
     // after `--` it is a name
     session.fails(&["ls", "--", "-h"], 1, "");

@@ -18,9 +18,6 @@ use crate::here::here;
 use crate::verbs::flags::{CHECKPOINT, WITH_LOG};
 use crate::{keys, messages, pools, replay, writable};
 
-/// The value of `-L` for the location that an encryption root itself names.
-const KEYLOCATION: &str = "keylocation";
-
 /// The pools that a command opened.
 #[derive(Default)]
 pub(crate) struct Session {
@@ -39,13 +36,17 @@ pub(crate) struct Session {
 impl Session {
     /// Takes the common options.
     pub(crate) fn new(parsed: &Parsed) -> Result<Session, Failure> {
+        let devices: Vec<PathBuf> = parsed.values('d').map(PathBuf::from).collect();
+        // those of the whole command are loaded when an imported pool is opened
+        let given = if devices.is_empty() { Vec::new() } else { keys::given() };
+        let own = parsed.values('L').map(|v| v.to_string_lossy().into_owned());
         let txg = match parsed.text('T') {
             None => None,
             Some(text) => Some(text.parse().map(Txg).map_err(|_| usage(format!("invalid txg '{text}'")))?),
         };
         Ok(Session {
-            devices: parsed.values('d').map(PathBuf::from).collect(),
-            keys: parsed.values('L').map(|v| v.to_string_lossy().into_owned()).collect(),
+            keys: own.chain(given).collect(),
+            devices,
             txg,
             checkpoint: parsed.has(CHECKPOINT),
             with_log: parsed.has(WITH_LOG),
@@ -285,11 +286,7 @@ impl Session {
 
     /// Tries the keys of `-L` on an encryption root.
     fn try_given(&self, pool: &Arc<Pool>, root: &str) -> bool {
-        let fits = |location: &String| {
-            let location = Some(location.as_str()).filter(|location| *location != KEYLOCATION);
-            keys::load(pool, root, location).is_ok()
-        };
-        self.keys.iter().any(fits)
+        self.keys.iter().any(|given| keys::load_from(pool, root, given))
     }
 
     /// Loads the keys of `-L` into all encryption roots of a pool that they fit.
@@ -326,7 +323,7 @@ impl Session {
             let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
             let at = dataset.pool().dataset(&root).ok().and_then(|root| root.prop("keylocation").ok()?);
             let at = at.map(|at| at.value.to_string()).filter(|at| at != "prompt");
-            let there = at.map_or(String::new(), |at| format!(", or -L {KEYLOCATION} ({at})"));
+            let there = at.map_or(String::new(), |at| format!(", or -L keylocation ({at})"));
             let how = format!("give the key of '{root}' with -L file:///PATH or -L prompt{there}");
             return Err(failed(format!("{target}: key not loaded: {how}")));
         }

@@ -45,6 +45,8 @@ use crate::command::report;
 use crate::error::{Failure, Outcome, usage as misuse};
 use crate::pools::stdout;
 
+pub(crate) use usage::TEXT as USAGE;
+
 use open::Opened;
 use options::Options;
 
@@ -58,7 +60,7 @@ pub(crate) fn main(args: &[OsString]) -> u8 {
             if !message.is_empty() {
                 eprintln!("{message}");
             }
-            eprint!("{}", usage::TEXT);
+            eprint!("{USAGE}");
             2
         }
         Err(failure) => report(&failure),

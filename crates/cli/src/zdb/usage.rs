@@ -1,7 +1,7 @@
 //! The usage text.
 
-/// Printed on standard error when options are wrong.
-pub(super) const TEXT: &str = "\
+/// Printed on standard error when options are wrong, and by `zuse help zdb`.
+pub(crate) const TEXT: &str = "\
 Usage:\tzdb [-AbcdDFGhijkLMPsTuvX] [-e [-V] [-p <path> ...]] [-o <var>=<value>]...
 \t\t[-t <txg>] [-U <cache>] [-K <key>]
 \t\t<poolname>[/<dataset | objset id>] [<object | range> ...]

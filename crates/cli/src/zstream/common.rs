@@ -1,6 +1,7 @@
 //! The usage of `zstream`, and what its verbs share.
 
-const USAGE: &str = "usage: zstream command args ...
+/// What `zuse help zstream` prints.
+pub(crate) const USAGE: &str = "usage: zstream command args ...
 Available commands are:
 
 \tzstream dump [-vCdj] FILE
