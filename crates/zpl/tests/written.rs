@@ -70,6 +70,9 @@ fn one(name: &str) -> Result<(), String> {
     {
         return Err(blocks.said);
     }
+    if !damaged {
+        judge::imports(&images.dir, &pool)?;
+    }
     let dir = images.dir.display().to_string();
     // livelists match the blocks of clones, and the maps and logs of metaslabs agree
     if let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-y", &pool]) {
