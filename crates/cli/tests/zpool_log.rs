@@ -14,7 +14,7 @@ impl Lab {
         names.split(' ').for_each(|name| drop(self.file(name, 64)));
     }
 
-    /// Exports the pool, checks it with OpenZFS's `zdb`, and imports it again. Returns the configuration that `zdb`
+    /// Exports the pool, checks it with OpenZFS's `zdb` and engine, and imports it again. Returns the configuration that `zdb`
     /// printed.
     fn judged(&self) -> Option<String> {
         self.ok("zpool export tank");
@@ -24,6 +24,7 @@ impl Lab {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success() && text.contains("No leaks"), "{all}");
+            judge::imports(self.dir.path(), "tank").unwrap_or_else(|said| panic!("{said}"));
             text
         });
         self.ok("zpool import -d / tank");
