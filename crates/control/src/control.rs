@@ -143,6 +143,9 @@ impl Control {
             | Ioc::ErrorLog
             | Ioc::DsobjToDsname
             | Ioc::ObjToPath
+            | Ioc::NextObj
+            | Ioc::ObjToStats
+            | Ioc::Diff
             | Ioc::PoolGetProps
             | Ioc::VdevGetProps
             | Ioc::ObjsetStats

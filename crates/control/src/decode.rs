@@ -115,6 +115,11 @@ pub(crate) fn require_str<'a>(list: &'a NvList, key: &'static str) -> Result<&'a
     list.require_str(key).map_err(|e| Error::Invalid(e.to_string()))
 }
 
+/// A number that must be there.
+pub(crate) fn require_u64(list: &NvList, key: &'static str) -> Result<u64, Error> {
+    list.require_u64(key).map_err(|e| Error::Invalid(e.to_string()))
+}
+
 /// A list that must be there.
 pub(crate) fn require_list<'a>(list: &'a NvList, key: &'static str) -> Result<&'a NvList, Error> {
     list.require_nvlist(key).map_err(|e| Error::Invalid(e.to_string()))

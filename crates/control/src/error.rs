@@ -37,6 +37,15 @@ pub enum Error {
     /// The caller has no such file open (EBADF).
     #[error("file {0} is not open")]
     BadFile(i32),
+    /// The file that an answer is written to cannot be written.
+    #[error(transparent)]
+    Output(std::io::Error),
+    /// There is no such object, or none that has a path (ENOENT).
+    #[error("no such object")]
+    NoObject,
+    /// What would have to be read is damaged (EIO).
+    #[error("{0}")]
+    Damaged(String),
     /// There is no event, or no more (ENOENT).
     #[error("no event")]
     NoEvent,
@@ -102,7 +111,9 @@ impl Error {
             Error::Device(e) => device_errno(e),
             Error::NotOfAPool(_) => Errno::EINVAL,
             Error::Opening(errno, _) => *errno,
-            Error::NoEvent => Errno::ENOENT,
+            Error::NoEvent | Error::NoObject => Errno::ENOENT,
+            Error::Output(e) => Errno::of_io(e, Errno::EIO),
+            Error::Damaged(_) => Errno::EIO,
             Error::BadFile(_) => Errno::EBADF,
             Error::Exists(_) => Errno::EEXIST,
             Error::ValueTooLong(_) => Errno::E2BIG,

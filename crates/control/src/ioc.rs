@@ -65,7 +65,7 @@ pub enum Ioc {
     /// Returns the configuration of each imported pool, by its name, as it was when it was last written. The room `site` answers it, which knows them.
     PoolConfigs,
     /// Returns the configuration, with the figures of [`Ioc::PoolStats`], that the pool with the labels' configuration `config` would have if it was imported; what
-    /// keeps it from that is in `load_info`. It is looked for as by [`Ioc::PoolImport`]. As [`Ioc::PoolConfigs`].
+    /// keeps it from that is in `load_info`. It is looked for as by [`Ioc::PoolImport`], whose `flags` say how it would be imported. As [`Ioc::PoolConfigs`].
     PoolTryImport,
     /// Imports the pool whose `guid` and labels' configuration `config` are given, under the name of the call, and sets `props`; if one cannot be set, it is not imported. It is looked
     /// for on `devices`, if they are named, else where the configuration says. The answer, and that of a failure, is the configuration with `load_info`. As
@@ -81,6 +81,16 @@ pub enum Ioc {
     DsobjToDsname,
     /// Returns the `path` of object `obj` of a file system.
     ObjToPath,
+    /// Returns the number `obj` of the object that comes next after `obj` in a file system or volume (ESRCH if there is none); with `last` in `objs` those up
+    /// to it, of many the first, none if there are none.
+    NextObj,
+    /// Returns what object `obj` of a file system is: `zs_gen`, `zs_mode`, `zs_links`, `zs_ctime`, and the `path` that leads to it. Fails with ENOENT if it is no
+    /// file or has no name, and with ESTALE if it waits to be deleted. With `objs` the answer has such a list for each of them in `objects`, those that
+    /// failed with `errno`, and in `shares` the folder of shares, if there is one, which is no file.
+    ObjToStats,
+    /// Writes the objects of a file system or snapshot that may differ from those of its snapshot `fromsnap` to the file `fd` of the caller
+    /// ([`DiffRecord`](crate::DiffRecord)). OpenZFS takes a snapshot of a file system for that; here a request sees one state of the pool anyway.
+    Diff,
     /// Returns all properties of the pool, and those of `get_props_names` that are not among all, each with `value` and `source`.
     PoolGetProps,
     /// Returns the properties, all or `vdevprops_get_props`, of the vdev whose guid is `vdevprops_get_vdev`, each with `value` and `source`.
@@ -139,7 +149,7 @@ pub enum Ioc {
     SetProp,
     /// Unsets `prop`; with `received` what came with a stream is in force again.
     InheritProp,
-    /// Loads the key in `hidden_args`; with `noop` it is only checked.
+    /// Loads the key in `hidden_args`; with `noop` it is only checked. A state that is open for reading takes one as well, as it changes nothing on disk.
     LoadKey,
     /// Forgets the key.
     UnloadKey,
@@ -283,6 +293,9 @@ impl Ioc {
             Ioc::ErrorLog => "error_log",
             Ioc::DsobjToDsname => "dsobj_to_dsname",
             Ioc::ObjToPath => "obj_to_path",
+            Ioc::NextObj => "next_obj",
+            Ioc::ObjToStats => "obj_to_stats",
+            Ioc::Diff => "diff",
             Ioc::PoolGetProps => "get_props",
             Ioc::VdevGetProps => "zpool_vdev_get_props",
             Ioc::ObjsetStats => "objset_stats",
@@ -331,6 +344,9 @@ impl Ioc {
                 | Ioc::ErrorLog
                 | Ioc::DsobjToDsname
                 | Ioc::ObjToPath
+                | Ioc::NextObj
+                | Ioc::ObjToStats
+                | Ioc::Diff
                 | Ioc::PoolGetProps
                 | Ioc::VdevGetProps
                 | Ioc::ObjsetStats
@@ -390,7 +406,7 @@ impl Ioc {
     }
 
     fn keys(self) -> Keys {
-        use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64};
+        use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64, Uint64Array};
         Keys::Named(match self {
             Ioc::PoolCreate => const { &[must("config", NvList), may("props", NvList)] },
             Ioc::VdevAdd => const { &[must("config", NvList), may("check_ashift", BooleanValue)] },
@@ -407,10 +423,15 @@ impl Ioc {
             Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
             Ioc::PoolConfigs | Ioc::ErrorLog | Ioc::GetHolds | Ioc::GetBookmarkProps => &[],
-            Ioc::PoolTryImport => const { &[must("config", NvList), may("devices", StringArray)] },
+            Ioc::PoolTryImport => {
+                const { &[must("config", NvList), may("flags", Uint64), may("devices", StringArray)] }
+            }
             Ioc::PoolImport => POOL_IMPORT,
             Ioc::PoolStats => const { &[may("brief", Boolean), may("errata", Boolean), may("dedup", Boolean)] },
             Ioc::DsobjToDsname | Ioc::ObjToPath => const { &[must("obj", Uint64)] },
+            Ioc::NextObj => const { &[must("obj", Uint64), may("last", Uint64)] },
+            Ioc::ObjToStats => const { &[may("obj", Uint64), may("objs", Uint64Array)] },
+            Ioc::Diff => const { &[must("fromsnap", String), must("fd", Int32)] },
             Ioc::ObjsetStats => const { &[may("props", StringArray)] },
             Ioc::DatasetListNext => {
                 const {

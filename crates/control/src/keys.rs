@@ -2,10 +2,10 @@
 
 use codec::crypt::{Suite, WrappingKey};
 use nvlist::{NvList, Value as Nv};
-use pool::{ChangeKey, KeyFormat, NewKey, WithoutKey};
+use pool::{ChangeKey, Error as PoolError, KeyFormat, KeyStatus, NewKey, Refusal, WithoutKey};
 
 use crate::decode::{Props, require_list};
-use crate::{Control, Error, Failed};
+use crate::{Control, Error, Failed, ReadOnlyControl};
 
 /// Values of property `encryption`: the usual cipher, and none.
 const CRYPT_ON: u64 = 1;
@@ -42,10 +42,26 @@ pub(crate) fn new_key(props: &mut Props, hidden: Option<&NvList>) -> Result<(Opt
     Ok((Some(key_of(cipher.unwrap_or(Suite::Aes256Gcm), wrapping, props)?), without))
 }
 
+impl ReadOnlyControl {
+    /// Loads a key into a state that was opened for reading: nothing is changed on disk.
+    pub(crate) fn load_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let key = key_to_load(input)?;
+        if input.contains("noop") {
+            self.view.check_key(name, &key)?;
+            return Ok(NvList::new());
+        }
+        self.view.encryption_root(name)?;
+        if self.view.dataset(name)?.key_status()? == KeyStatus::Available {
+            return Err(PoolError::Refused { name: name.to_owned(), why: Refusal::KeyLoaded }.into());
+        }
+        self.view.load_key(name, &key)?;
+        Ok(NvList::new())
+    }
+}
+
 impl Control {
     pub(crate) fn load_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let hidden = require_list(input, "hidden_args")?;
-        let key = wrapping_key(Some(hidden))?.ok_or_else(|| Error::Invalid("no key is given".to_owned()))?;
+        let key = key_to_load(input)?;
         let done = match input.contains("noop") {
             true => self.spa.view()?.check_key(name, &key),
             false => self.spa.load_key(name, &key).map(drop),
@@ -85,6 +101,11 @@ impl Control {
 
 fn is_key_prop(name: &str) -> bool {
     matches!(name, "keyformat" | "pbkdf2iters" | "pbkdf2salt") || name == "keylocation"
+}
+
+/// The key that a request gives.
+fn key_to_load(input: &NvList) -> Result<WrappingKey, Error> {
+    wrapping_key(Some(require_list(input, "hidden_args")?))?.ok_or_else(|| Error::Invalid("no key is given".to_owned()))
 }
 
 /// The key among what no history may hold: 32 bytes.

@@ -67,6 +67,9 @@ impl Ioc {
             Ioc::SendNew
             | Ioc::RecvNew
             | Ioc::ObjToPath
+            | Ioc::NextObj
+            | Ioc::ObjToStats
+            | Ioc::Diff
             | Ioc::ObjsetStats
             | Ioc::DatasetListNext
             | Ioc::SnapshotListNext

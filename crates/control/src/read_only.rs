@@ -10,6 +10,7 @@ use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
 use crate::decode::require_str;
+use crate::objects::Kept;
 use crate::{Caller, Error, Failed, Files, Ioc, names, stats, traced};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
@@ -18,20 +19,22 @@ const PREFETCH_BRT: i32 = 2;
 /// The end of a redaction list that is whole.
 const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
 
-/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read.
+/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read; a key is loaded
+/// nevertheless, for what is read of this state.
 #[derive(Clone, Debug)]
 pub struct ReadOnlyControl {
     pub(crate) view: Arc<Pool>,
-    files: Files,
+    pub(crate) files: Files,
     /// The caller, if he is known.
     uid: Option<u32>,
+    pub(crate) kept: Kept,
 }
 
 impl ReadOnlyControl {
     /// Takes requests about `view`.
     #[must_use]
     pub fn new(view: Arc<Pool>) -> ReadOnlyControl {
-        ReadOnlyControl { view, files: Files::default(), uid: None }
+        ReadOnlyControl { view, files: Files::default(), uid: None, kept: Kept::default() }
     }
 
     /// The same for a caller, to whose files streams can be sent.
@@ -66,12 +69,16 @@ impl ReadOnlyControl {
             Ioc::ErrorLog => self.error_log_with(&[]),
             Ioc::DsobjToDsname => self.dsobj_to_dsname(input),
             Ioc::ObjToPath => self.obj_to_path(name, input),
+            Ioc::NextObj => self.next_obj(name, input),
+            Ioc::ObjToStats => self.obj_to_stats(name, input),
+            Ioc::Diff => self.diff(name, input),
             Ioc::PoolGetProps => self.pool_get_props(input),
             Ioc::VdevGetProps => self.vdev_get_props(input),
             Ioc::ObjsetStats => self.objset_stats(name, input),
             Ioc::DatasetListNext => self.dataset_list(name, input),
             Ioc::SnapshotListNext => self.snapshot_list(name, input),
             Ioc::UserspaceMany => self.userspace_many(name, input),
+            Ioc::LoadKey => self.load_key(name, input),
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             _ => Err(Error::ReadOnly.into()),
         }
@@ -86,7 +93,7 @@ impl ReadOnlyControl {
     }
 
     /// Checks that a name within a request is in this pool.
-    fn check_pool(&self, name: &str) -> Result<(), Error> {
+    pub(crate) fn check_pool(&self, name: &str) -> Result<(), Error> {
         names::check_inside(name, self.view.name())
     }
 

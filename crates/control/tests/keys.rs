@@ -1,15 +1,18 @@
-//! Keys loaded and unloaded by requests to a pool that is open for writing.
+//! Keys loaded and unloaded by requests.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use base::Errno;
-use control::{Control, Ioc};
+use control::{Control, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use support::pool;
 use zpl::live::Zfs;
 
 const DONE: Errno = Errno::from_raw(0);
+/// Property `keystatus`.
+const UNAVAILABLE: u64 = 1;
+const AVAILABLE: u64 = 2;
 
 /// The errno of a request.
 fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Errno {
@@ -23,6 +26,16 @@ fn with_key(key: &[u8]) -> NvList {
     input
 }
 
+/// The request for an encryption root with the key of sevens.
+fn new_root() -> NvList {
+    let (mut create, mut props) = (with_key(&[7; 32]), NvList::new());
+    props.insert("encryption", 1u64);
+    props.insert("keyformat", 1u64);
+    create.insert("type", 2i32);
+    create.insert("props", props);
+    create
+}
+
 fn status(control: &Control, name: &str) -> u64 {
     let view = control.spa().view().unwrap();
     view.dataset(name).unwrap().prop("keystatus").unwrap().unwrap().value.number().unwrap()
@@ -30,18 +43,10 @@ fn status(control: &Control, name: &str) -> u64 {
 
 #[test]
 fn a_key_is_checked_loaded_and_forgotten() {
-    const UNAVAILABLE: u64 = 1;
-    const AVAILABLE: u64 = 2;
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
     let (key, wrong) = (with_key(&[7; 32]), with_key(&[8; 32]));
-    let mut props = NvList::new();
-    props.insert("encryption", 1u64);
-    props.insert("keyformat", 1u64);
-    let mut create = key.clone();
-    create.insert("type", 2i32);
-    create.insert("props", props);
-    assert_eq!(ask(&control, Ioc::Create, "t/e", &create), DONE);
+    assert_eq!(ask(&control, Ioc::Create, "t/e", &new_root()), DONE);
     let mut plain = NvList::new();
     plain.insert("type", 2i32);
     assert_eq!(ask(&control, Ioc::Create, "t/e/below", &plain), DONE);
@@ -75,4 +80,27 @@ fn a_key_is_checked_loaded_and_forgotten() {
     assert_eq!((noop(&key), status(&control, "t/e/below")), (DONE, AVAILABLE));
     let zfs = Zfs::open(control.spa(), "t/e/below").unwrap();
     assert!(zfs.getattr(zfs.fs().root()).is_ok());
+}
+
+#[test]
+fn a_state_that_is_read_takes_a_key_once_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let key = with_key(&[7; 32]);
+    assert_eq!(ask(&control, Ioc::Create, "t/e", &new_root()), DONE);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &NvList::new()), DONE);
+    let view = control.spa().view().unwrap();
+    let (look, txg) = (ReadOnlyControl::new(view.clone()), view.uberblock().txg);
+    let load = |input: &NvList| look.call(Ioc::LoadKey, "t/e", input).map_or_else(|failed| failed.errno, |_| DONE);
+    let mut noop = key.clone();
+    noop.insert("noop", Value::Boolean);
+    assert_eq!((load(&with_key(&[8; 32])), load(&with_key(&[7; 33]))), (Errno::EACCES, Errno::EINVAL));
+    assert_eq!((load(&noop), status(&control, "t/e")), (DONE, UNAVAILABLE));
+    assert_eq!((load(&key), load(&key)), (DONE, Errno::EEXIST));
+    assert_eq!(status(&control, "t/e"), AVAILABLE);
+    assert_eq!(control.spa().view().unwrap().uberblock().txg, txg);
+    // what else concerns keys is a change
+    for (ioc, input) in [(Ioc::UnloadKey, &NvList::new()), (Ioc::ChangeKey, &key)] {
+        assert!(look.call(ioc, "t/e", input).is_err(), "{ioc:?}");
+    }
 }

@@ -145,7 +145,7 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
 
 /// The requests that OpenZFS takes as a structure (`zfs_cmd_t`), with the names that `libzfs` and this crate have for its fields.
 const OLDER: &[(Ioc, &str, &str, &[Key])] = {
-    use DataType::{Boolean, BooleanValue, NvList, StringArray, Uint64};
+    use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64, Uint64Array};
     &[
         (Ioc::PoolCreate, "pool_create", "t", &[("config", NvList, false), ("props", NvList, true)]),
         (Ioc::VdevAdd, "vdev_add", "t", &[("config", NvList, false), ("check_ashift", BooleanValue, true)]),
@@ -164,8 +164,13 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
         (Ioc::VdevDetach, "vdev_detach", "t", &[("guid", Uint64, false)]),
         (Ioc::PoolGetHistory, "pool_get_history", "t", &[]),
         (Ioc::PoolConfigs, "pool_configs", "t", &[]),
-        // `devices` is ours: libzfs puts the paths at which it found them into the tree
-        (Ioc::PoolTryImport, "pool_tryimport", "t", &[("config", NvList, false), ("devices", StringArray, true)]),
+        // `devices` is ours: libzfs puts the paths at which it found them into the tree; and so are `flags`, as absent logs are an error only to some
+        (
+            Ioc::PoolTryImport,
+            "pool_tryimport",
+            "t",
+            &[("config", NvList, false), ("flags", Uint64, true), ("devices", StringArray, true)],
+        ),
         (
             Ioc::PoolImport,
             "pool_import",
@@ -188,6 +193,10 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
         (Ioc::DsobjToDsname, "dsobj_to_dsname", "t", &[("obj", Uint64, false)]),
         (Ioc::ObjToPath, "obj_to_path", "t", &[("obj", Uint64, false)]),
         (Ioc::ObjsetStats, "objset_stats", "t", &[("props", StringArray, true)]),
+        // `objs` and `last` are ours: many objects in one request
+        (Ioc::NextObj, "next_obj", "t", &[("obj", Uint64, false), ("last", Uint64, true)]),
+        (Ioc::ObjToStats, "obj_to_stats", "t", &[("obj", Uint64, true), ("objs", Uint64Array, true)]),
+        (Ioc::Diff, "diff", "t", &[("fromsnap", String, false), ("fd", Int32, false)]),
         (
             Ioc::DatasetListNext,
             "dataset_list_next",
@@ -234,6 +243,7 @@ fn value(kind: DataType) -> Value {
         DataType::Uint64 => 77u64.into(),
         DataType::String => "t@none".into(),
         DataType::ByteArray => Value::ByteArray(vec![7]),
+        DataType::Uint64Array => Value::Uint64Array(vec![77]),
         DataType::StringArray => Value::StringArray(vec!["t@none".into()]),
         _ => NvList::new().into(),
     }
@@ -321,6 +331,9 @@ fn each_request_takes_the_kind_of_name_that_openzfs_has_for_it() {
         // requests that have the name of a pool here have that of a pool there, but for these
         let below_pool = [
             Ioc::ObjToPath,
+            Ioc::NextObj,
+            Ioc::ObjToStats,
+            Ioc::Diff,
             Ioc::ObjsetStats,
             Ioc::DatasetListNext,
             Ioc::SnapshotListNext,

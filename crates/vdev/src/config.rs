@@ -5,11 +5,16 @@ use nvlist::NvList;
 use ondisk::label::key;
 
 use crate::Error;
+use crate::draid::Draid;
+use crate::raidz::Raidz;
 
 /// Deeper than any tree that OpenZFS makes (root, raidz, spare, replacing, leaf).
 const DEPTH_MAX: usize = 8;
 /// Vdevs of a pool that are accepted.
 const VDEVS_MAX: usize = 1 << 16;
+
+/// The largest sector size of a vdev, as a power of two (OpenZFS: `ASHIFT_MAX`).
+const ASHIFT_MAX: u32 = 16;
 
 /// The type of a vdev (OpenZFS: `VDEV_TYPE_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -170,6 +175,18 @@ impl VdevConfig {
     pub fn parse(list: &NvList) -> Result<VdevConfig, Error> {
         let mut left = VDEVS_MAX;
         Self::parse_below(list, DEPTH_MAX, &mut left)
+    }
+
+    /// Bytes that a raidz or dRAID allocates for a block of `psize` bytes, at the width that it has now; `None` if it is neither, or cannot be
+    /// (OpenZFS: `vdev_raidz_asize`, `vdev_draid_asize`).
+    #[must_use]
+    pub fn striped_asize(&self, psize: u64) -> Option<u64> {
+        let ashift = u32::try_from(self.ashift).ok().filter(|shift| *shift <= ASHIFT_MAX)?;
+        match self.kind {
+            VdevType::Raidz => Some(Raidz::new(self).ok()?.psize_to_asize(psize, Txg(u64::MAX), ashift)),
+            VdevType::Draid => Some(Draid::new(self).ok()?.psize_to_asize(psize, ashift)),
+            _ => None,
+        }
     }
 
     fn parse_below(list: &NvList, depth: usize, left: &mut usize) -> Result<VdevConfig, Error> {
