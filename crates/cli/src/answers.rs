@@ -1,9 +1,10 @@
 //! Properties as answers of requests hold them: lists with `value` and `source` (OpenZFS: `zfs_prop_get`, `zpool_get_prop`).
 
-use control::Failed;
+use control::{Failed, Ioc};
 use nvlist::{NvList, NvString, Value as Nv};
 use pool::Value;
 use pool::prop::Source;
+use site::Query;
 
 /// The source of a value that came with a stream.
 const RECEIVED: &str = "$recvd";
@@ -11,6 +12,14 @@ const RECEIVED: &str = "$recvd";
 /// Names in a request.
 pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Nv {
     Nv::StringArray(names.into_iter().map(NvString::from).collect())
+}
+
+/// Asks for one property of a dataset; `None` if it does not have it.
+pub(crate) fn prop(source: &Query, dataset: &str, name: &str) -> Result<Option<Value>, Failed> {
+    let mut input = NvList::new();
+    input.insert("props", names([name]));
+    let answer = source.call(Ioc::ObjsetStats, dataset, &input)?;
+    Ok(answer.get_nvlist(name).and_then(|prop| value(prop, "value")))
 }
 
 /// A value in the list of a property: `value`, or `received`.

@@ -3,7 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use pool::Pool;
+use control::stats::FEATURE_STATS;
+use control::{Failed, Ioc};
+use nvlist::NvList;
+use pool::{Pool, feature};
 use site::{Imported, Query};
 
 use crate::error::{Failure, failed};
@@ -20,17 +23,26 @@ pub(crate) fn query(record: &Imported) -> Result<Query, Failure> {
     Ok(here().query(&open(record)?))
 }
 
-/// The pool that a dataset is in, if it is imported.
-pub(crate) fn of_dataset(dataset: &str) -> Result<Option<Arc<Pool>>, Failure> {
-    Ok(here().of_dataset(dataset)?)
+/// The pool that a dataset is in, if it is imported, for questions.
+pub(crate) fn of_dataset(dataset: &str) -> Result<Option<Arc<Query>>, Failure> {
+    Ok(here().of_dataset(dataset)?.map(|pool| Arc::new(here().query(&pool))))
 }
 
-/// Opens all imported pools. One that does not open is reported, and the others are returned.
-pub(crate) fn open_all() -> Result<(Vec<Arc<Pool>>, bool), Failure> {
+/// Whether a feature of a pool is enabled.
+pub(crate) fn has_feature(query: &Query, name: &str) -> Result<bool, Failed> {
+    let mut brief = NvList::new();
+    brief.insert("brief", ());
+    let config = query.call(Ioc::PoolStats, query.name(), &brief)?;
+    let enabled = config.get_nvlist(FEATURE_STATS);
+    Ok(feature::by_name(name).is_some_and(|def| enabled.is_some_and(|enabled| enabled.contains(def.guid))))
+}
+
+/// Opens all imported pools for questions. One that does not open is reported, and the others are returned.
+pub(crate) fn open_all() -> Result<(Vec<Query>, bool), Failure> {
     let mut whole = true;
     let mut pools = Vec::new();
     for imported in here().all()? {
-        match open(&imported) {
+        match query(&imported) {
             Ok(pool) => pools.push(pool),
             Err(Failure::Failed(why)) => {
                 eprintln!("{why}");

@@ -65,13 +65,20 @@ impl How {
             (self.checkpoint, CHECKPOINT),
         ];
         let flags: u64 = set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
-        let devices = devices_of(candidate).iter().map(|path| path.as_os_str().as_bytes().into()).collect();
         let mut input = NvList::new();
         input.insert("guid", candidate.guid.0);
         input.insert("config", config);
         input.insert("props", props);
         input.insert("flags", flags);
-        input.insert("devices", Value::StringArray(devices));
+        input.insert("devices", device_names(candidate));
+        input
+    }
+
+    /// The list of the request that tells how the pool would be found if it was imported so ([`control::Ioc::PoolTryImport`]).
+    #[must_use]
+    pub fn trial(&self, candidate: &Candidate) -> NvList {
+        let mut input = self.request(candidate, NvList::new());
+        ["guid", "props"].into_iter().for_each(|key| drop(input.remove(key)));
         input
     }
 
@@ -82,10 +89,7 @@ impl How {
     pub(crate) fn of(name: &str, candidate: &Candidate, input: &NvList) -> Result<How, control::Error> {
         let none = NvList::new();
         let list = |key: &str| input.get_nvlist(key).unwrap_or(&none);
-        let flags = input.get_u64("flags").unwrap_or(0);
-        if flags & !(ANY_HOST | MISSING_LOG | TEMP_NAME | CHECKPOINT) != 0 {
-            return Err(control::Error::NotSupported(format!("flags {flags:#x}")));
-        }
+        let flags = flags_of(input)?;
         Ok(How {
             name: Some(name.to_owned()).filter(|name| *name != candidate.name),
             temporary_name: flags & TEMP_NAME != 0,
@@ -97,6 +101,23 @@ impl How {
             altroot: list("props").get_str("altroot").map(str::to_owned),
         })
     }
+}
+
+/// The flags of a request, if all of them are known.
+fn flags_of(input: &NvList) -> Result<u64, control::Error> {
+    let flags = input.get_u64("flags").unwrap_or(0);
+    match flags & !(ANY_HOST | MISSING_LOG | TEMP_NAME | CHECKPOINT) {
+        0 => Ok(flags),
+        _ => Err(control::Error::NotSupported(format!("flags {flags:#x}"))),
+    }
+}
+
+/// Whether a request takes a pool though log devices are absent.
+///
+/// # Errors
+/// When it has flags that are not known.
+pub(crate) fn takes_missing_logs(input: &NvList) -> Result<bool, control::Error> {
+    Ok(flags_of(input)? & MISSING_LOG != 0)
 }
 
 /// An import under way: its name is reserved.
@@ -226,6 +247,20 @@ impl<'a> Import<'a> {
 #[must_use]
 pub fn is_foreign(candidate: &Candidate) -> bool {
     candidate.state != PoolState::Exported && candidate.hostid.unwrap_or(0) != hostid::id()
+}
+
+/// The list of the request for a pool that was found, as it would be shown before anything is known of how it is imported ([`control::Ioc::PoolTryImport`]).
+#[must_use]
+pub fn trial(candidate: &Candidate) -> NvList {
+    let mut input = NvList::new();
+    input.insert("config", candidate.config.clone());
+    input.insert("devices", device_names(candidate));
+    input
+}
+
+/// The paths of a candidate's devices, as requests name them.
+fn device_names(candidate: &Candidate) -> Value {
+    Value::StringArray(devices_of(candidate).iter().map(|path| path.as_os_str().as_bytes().into()).collect())
 }
 
 /// All paths that opening the pool again may need.

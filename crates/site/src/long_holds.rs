@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::Guid;
-use pool::{Dataset, HeldElsewhere};
+use pool::HeldElsewhere;
 
 use crate::state::{self, Folder, Lock, Patience, is_locked};
 use crate::{Front, records};
@@ -69,11 +69,11 @@ impl Looking {
         Some(Looking { pool, _lock: lock(pool, front).ok()? })
     }
 
-    /// Holds these datasets.
+    /// Holds the datasets with these object numbers.
     #[must_use]
-    pub fn hold<'a>(self, datasets: impl IntoIterator<Item = &'a Dataset>) -> Option<Held> {
+    pub fn hold(self, datasets: impl IntoIterator<Item = u64>) -> Option<Held> {
         let mut told = Told::new(self.pool, HELD).ok()?;
-        datasets.into_iter().try_for_each(|dataset| told.add(dataset.id())).ok()?;
+        datasets.into_iter().try_for_each(|dataset| told.add(dataset)).ok()?;
         Some(Held { pool: self.pool, _told: told })
     }
 }
@@ -82,8 +82,8 @@ impl Held {
     /// Returns whether another command has opened the head for changes. If none has, none will; but the head may have
     /// changed since it was looked up.
     #[must_use]
-    pub fn is_open_elsewhere(&self, head: &Dataset) -> bool {
-        is_told(self.pool, OPEN, head.id())
+    pub fn is_open_elsewhere(&self, head: u64) -> bool {
+        is_told(self.pool, OPEN, head)
     }
 }
 

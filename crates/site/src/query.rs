@@ -29,8 +29,9 @@ pub struct Query {
     devices: HashMap<Guid, String>,
     /// The record of its import; `None` if it is not imported.
     record: Option<Imported>,
-    /// The caller, to whose files streams are sent.
-    caller: Caller,
+    /// The user that asks.
+    uid: u32,
+    control: ReadOnlyControl,
 }
 
 impl fmt::Debug for Query {
@@ -44,7 +45,7 @@ impl Site {
     #[must_use]
     pub fn query(&self, pool: &Arc<Pool>) -> Query {
         let (devices, record) = (self.devices(pool), self.opened_as(pool));
-        Query { pool: pool.clone(), devices, record, caller: Caller::default() }
+        Query { record, ..Query::of_found(pool.clone(), devices) }
     }
 }
 
@@ -52,13 +53,14 @@ impl Query {
     /// Takes requests about a pool that is not imported, and is open on these devices.
     #[must_use]
     pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
-        Query { pool, devices, record: None, caller: Caller::default() }
+        let control = ReadOnlyControl::new(pool.clone()).of(&Caller::default());
+        Query { pool, devices, record: None, uid: Caller::default().uid, control }
     }
 
     /// The same for a caller, to whose files streams can be sent.
     #[must_use]
     pub fn of(self, caller: &Caller) -> Query {
-        Query { caller: caller.clone(), ..self }
+        Query { uid: caller.uid, control: self.control.of(caller), ..self }
     }
 
     /// The name of the pool.
@@ -84,13 +86,13 @@ impl Query {
     /// # Errors
     /// As [`ReadOnlyControl::call`].
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let control = ReadOnlyControl::new(self.pool.clone()).of(&self.caller);
+        let control = &self.control;
         ioc.check_name(name, self.name())?;
         ioc.check(input)?;
         // the error log is read once, with what is not in there yet
         match ioc {
             Ioc::ErrorLog | Ioc::PoolStats => {
-                return traced(ioc, self.name(), Some(self.caller.uid), || match ioc {
+                return traced(ioc, self.name(), Some(self.uid), || match ioc {
                     Ioc::ErrorLog => control.error_log_with(&self.met()),
                     _ => {
                         let mut config = control.stats_with(input, &self.met())?;

@@ -1,10 +1,18 @@
 //! Keys that are given to one command alone (`zuse -L`).
 
+use std::collections::HashMap;
+use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pool::{KeyStatus, ListOptions, Pool};
+use pool::Pool;
+use site::Query;
+use site::keys::{Root, waits};
 
+use super::roots::without_key;
 use super::typed::load;
+
+/// The value of `-L` that stands for the location that an encryption root itself names.
+pub(crate) const KEYLOCATION: &str = "keylocation";
 
 /// Locations of the keys that were given to this command.
 static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -19,10 +27,16 @@ pub(crate) fn given() -> Vec<String> {
     GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Loads a key that was given with `-L`: the value `keylocation` is the location that the encryption root itself names.
-pub(crate) fn load_from(pool: &Arc<Pool>, root: &str, given: &str) -> bool {
-    let location = Some(given).filter(|location| *location != "keylocation");
-    load(pool, root, location).is_ok()
+/// Loads a key that was given with `-L` into an encryption root, if it fits. Where the location is the one that the root names, it is the pool that
+/// says what is opened: a prompt is asked on a terminal alone, as any other standard input may be what the command is about, and a location that a
+/// read may wait for is left alone.
+pub(crate) fn load_from(query: &Query, root: &str, given: &str) -> bool {
+    if given != KEYLOCATION {
+        return load(query, root, Some(given)).is_ok();
+    }
+    let Ok(Root { location, .. }) = Root::find(query, root) else { return false };
+    let can_be_asked = location != "prompt" || io::stdin().is_terminal();
+    can_be_asked && !waits(&location) && load(query, root, None).is_ok()
 }
 
 /// Loads the keys that this command was given into a pool.
@@ -31,12 +45,9 @@ pub(crate) fn load_given(pool: &Arc<Pool>) {
     if given.is_empty() {
         return;
     }
-    let Ok(all) = pool.list(pool.name(), &ListOptions::DATASETS) else { return };
-    for dataset in all.iter().filter_map(pool::Entry::dataset) {
-        let root = dataset.encryption_root().ok().flatten();
-        if root.as_deref() == Some(dataset.name()) && dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
-            // possibly none fits
-            let _ = given.iter().any(|given| load_from(pool, dataset.name(), given));
-        }
+    let query = Query::of_found(pool.clone(), HashMap::new());
+    for root in without_key(&query).unwrap_or_default().into_iter().flatten() {
+        // possibly none fits
+        let _ = given.iter().any(|location| load_from(&query, &root.name, location));
     }
 }

@@ -5,11 +5,11 @@ use codec::crypt::WrappingKey;
 use nvlist::{NvList, Value};
 use pool::KeyFormat;
 
-use site::keys::{Secret, no_core_dumps, wrapping_key};
+use site::keys::{Secret, format_of, no_core_dumps, wrapping_key};
 
 use super::prompt::ask;
 use super::typed::material;
-use crate::pools;
+use crate::{answers, pools};
 
 /// Property `encryption`: off.
 const CRYPT_OFF: u64 = 2;
@@ -36,31 +36,15 @@ impl Material {
     }
 }
 
-/// The number of a format, as property `keyformat` has it.
-pub(crate) const fn number_of(format: KeyFormat) -> u64 {
-    match format {
-        KeyFormat::Raw => 1,
-        KeyFormat::Hex => 2,
-        KeyFormat::Passphrase => 3,
-    }
-}
-
-const fn format_of(number: u64) -> Option<KeyFormat> {
-    match number {
-        1 => Some(KeyFormat::Raw),
-        2 => Some(KeyFormat::Hex),
-        3 => Some(KeyFormat::Passphrase),
-        _ => None,
-    }
-}
-
 /// The key of a new dataset, if it is to have one of its own. What follows from its properties is added to them.
 pub(crate) fn for_new(name: &str, props: &mut NvList) -> Result<Option<Material>, String> {
-    let pool = pools::of_dataset(name).ok().flatten().ok_or("Failed to lookup parent.")?;
-    let parent = name.rsplit_once('/').and_then(|(parent, _)| pool.dataset(parent).ok());
-    let parent = parent.ok_or("Failed to lookup parent.")?;
-    let above = parent.is_encrypted().map_err(|e| e.to_string())?;
-    choose(props, pool.feature_enabled("encryption"), above)
+    let missing = "Failed to lookup parent.";
+    let source = pools::of_dataset(name).ok().flatten().ok_or(missing)?;
+    let (parent, _) = name.rsplit_once('/').ok_or(missing)?;
+    answers::prop(&source, parent, "name").map_err(|_| missing)?;
+    let cipher = answers::prop(&source, parent, "encryption").map_err(|e| e.to_string())?;
+    let above = cipher.and_then(|cipher| cipher.number()).is_some_and(|cipher| cipher != CRYPT_OFF);
+    choose(props, pools::has_feature(&source, "encryption").map_err(|e| e.to_string())?, above)
 }
 
 /// The key of the root file system of a new pool, if it is to have one.

@@ -1,10 +1,10 @@
 //! Keys that are loaded from where the user says: a file, or typed.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 
 use codec::crypt::WrappingKey;
-use pool::{KeyFormat, Pool};
+use pool::KeyFormat;
+use site::Query;
 use site::keys::{Root, Secret, no_core_dumps, of_file, read_key};
 
 use super::prompt::{self, stdin};
@@ -14,9 +14,9 @@ use crate::error::{Failure, failed};
 const ATTEMPTS: u32 = 3;
 
 /// Loads the key of encryption root `root`, from `location` or where its property says. Interactive if that is `prompt`.
-pub(crate) fn load(pool: &Arc<Pool>, root: &str, location: Option<&str>) -> Result<WrappingKey, Failure> {
+pub(crate) fn load(query: &Query, root: &str, location: Option<&str>) -> Result<WrappingKey, Failure> {
     let key_error = |why: String| failed(format!("Key load error: {why}"));
-    let wanted = Root::find(pool, root).map_err(key_error)?;
+    let wanted = Root::find(query, root).map_err(key_error)?;
     let location = location.unwrap_or(&wanted.location);
     let interactive = location == "prompt" && io::stdin().is_terminal();
     let mut attempt = 0;

@@ -2,10 +2,11 @@
 //! `zfs_valid_proplist`).
 
 use std::borrow::Cow;
+use std::fmt;
 
 use nvlist::NvList;
 use pool::prop::{self, BLOCK_MAX, BadValue, FS, PropDef, SNAP, TypeMask, VOL, nicebytes};
-use pool::{Dataset, Kind, Value};
+use pool::{Kind, Value};
 
 use super::Said;
 use super::values::{self, Of};
@@ -30,13 +31,19 @@ const QUOTAS: [(&str, u64); 6] = [
     ("projectobjquota", 11),
 ];
 
+/// A dataset that exists, as far as its properties depend on those that it has.
+pub(crate) trait Existing: fmt::Debug {
+    /// A numeric property, or the number of a word; `None` if it does not have it, or it cannot be read.
+    fn number(&self, name: &str) -> Option<u64>;
+}
+
 /// The dataset that gets the properties.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     /// Its kind, possibly that of a dataset to be created.
     pub(crate) kind: Kind,
     /// The dataset, if it exists.
-    pub(crate) existing: Option<&'a Dataset>,
+    pub(crate) existing: Option<&'a dyn Existing>,
     /// Set if its pool allows blocks of more than 128 KiB.
     pub(crate) large_blocks: bool,
     /// Set if it belongs to a container.
@@ -56,11 +63,7 @@ impl Target<'_> {
 
     /// A numeric property of the dataset, if it exists and can be read.
     fn number(&self, name: &str) -> Option<u64> {
-        let value = self.existing?.prop(name).ok()??.value;
-        match value {
-            Value::Number(n) => Some(n),
-            Value::String(word) => prop::find(name)?.index_value(&word),
-        }
+        self.existing?.number(name)
     }
 
     fn is_encrypted(&self) -> bool {

@@ -73,7 +73,7 @@ impl Session {
         } else if self.devices.is_empty() {
             let missing =
                 || failed(format!("cannot open '{name}': no such pool (import it, or say with -d where it is)"));
-            pools::of_dataset(name)?.ok_or_else(missing)?
+            pools::of_dataset(name)?.ok_or_else(missing)?.pool().clone()
         } else {
             self.open_on_devices(name)?
         };
@@ -275,7 +275,7 @@ impl Session {
             }
             _ => false,
         };
-        if takes && let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
+        if takes && let Err(Failure::Failed(why)) = keys::load(&here().query(pool), &root, None) {
             eprintln!("warning: {root}: {why}");
         }
         if !self.keys.is_empty() && dataset.key_status().map_err(broken)? == KeyStatus::Unavailable {
@@ -286,7 +286,8 @@ impl Session {
 
     /// Tries the keys of `-L` on an encryption root.
     fn try_given(&self, pool: &Arc<Pool>, root: &str) -> bool {
-        self.keys.iter().any(|given| keys::load_from(pool, root, given))
+        let query = here().query(pool);
+        self.keys.iter().any(|given| keys::load_from(&query, root, given))
     }
 
     /// Loads the keys of `-L` into all encryption roots of a pool that they fit.

@@ -5,8 +5,9 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::Kind;
 
+use super::listed::{Listed, Wanted, is_missing};
 use super::new_dataset;
-use super::select::said;
+use super::select::told;
 use super::session::Session;
 use crate::error::{Failure, failed};
 use crate::pools;
@@ -48,19 +49,19 @@ pub(super) fn existing(session: &Session, name: &str, deeper: bool) -> Result<St
     let pool = name.split('/').next().unwrap_or("");
     let no_pool = || cannot(format!("no such pool '{pool}'"));
     session.reach(name)?.ok_or_else(no_pool)?;
-    let view = pools::of_dataset(name)?.ok_or_else(no_pool)?;
+    let source = pools::of_dataset(name)?.ok_or_else(no_pool)?;
     loop {
-        match view.dataset(parent) {
+        match Listed::ask(&source, parent, &Wanted::default()) {
             Ok(found) => {
-                return match found.kind().map_err(|e| failed(said(&e, parent)))? {
+                return match found.kind().map_err(|e| failed(told(&e, parent)))? {
                     Kind::Filesystem => Ok(parent.to_owned()),
                     _ => Err(cannot("parent is not a filesystem".to_owned())),
                 };
             }
-            Err(e) if e.is_not_found() && deeper => {
+            Err(e) if is_missing(&e) && deeper => {
                 (parent, _) = parent.rsplit_once('/').ok_or_else(no_pool)?;
             }
-            Err(e) if e.is_not_found() => return Err(cannot("parent does not exist".to_owned())),
+            Err(e) if is_missing(&e) => return Err(cannot("parent does not exist".to_owned())),
             Err(e) => return Err(cannot(e.to_string())),
         }
     }
@@ -68,11 +69,11 @@ pub(super) fn existing(session: &Session, name: &str, deeper: bool) -> Result<St
 
 /// Returns whether a dataset of this name exists, in an imported pool.
 pub(super) fn exists(name: &str) -> Result<bool, Failure> {
-    let Some(view) = pools::of_dataset(name)? else { return Ok(false) };
-    match view.dataset(name) {
+    let Some(source) = pools::of_dataset(name)? else { return Ok(false) };
+    match Listed::named(&source, name.to_owned()).guid() {
         Ok(_) => Ok(true),
-        Err(e) if e.is_not_found() => Ok(false),
-        Err(e) => Err(failed(said(&e, name))),
+        Err(e) if is_missing(&e) => Ok(false),
+        Err(e) => Err(failed(told(&e, name))),
     }
 }
 

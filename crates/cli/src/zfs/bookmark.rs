@@ -1,10 +1,10 @@
 //! `zfs bookmark`.
 
 use base::Errno;
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 
-use super::select::{self, said};
+use super::select::{self, told};
 use super::session::Session;
 use super::words::of_errno;
 use crate::command::Call;
@@ -26,7 +26,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Session::run(|session| {
         session.reach(&source)?;
         let types = if source.contains('@') { Types::SNAPSHOTS } else { Types::BOOKMARKS };
-        select::open(&source, types).map_err(|failure| match failure {
+        select::find(&source, types).map_err(|failure| match failure {
             Failure::Failed(why) => usage(why),
             other => other,
         })?;
@@ -53,11 +53,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn below(source: &str, mark: &str, input: &mut NvList) -> Result<(), Failure> {
     let (head, snap) = source.split_once('@').unwrap_or((source, ""));
     let short = mark.rsplit('#').next().unwrap_or(mark);
-    let mut heads = vec![select::open_dataset(head, Types::HEADS)?];
+    let mut heads = vec![select::find(head, Types::HEADS)?];
     while let Some(head) = heads.pop() {
         let name = head.name();
-        let trouble = |e: pool::Error| failed(said(&e, name));
-        if head.pool().dataset(&format!("{name}@{snap}")).is_ok() {
+        let trouble = |e: Failed| failed(told(&e, name));
+        if head.snapshot(snap).is_ok_and(|found| found.is_some()) {
             input.insert(format!("{name}#{short}"), format!("{name}@{snap}"));
         }
         heads.extend(head.children().map_err(trouble)?);

@@ -1,16 +1,17 @@
 //! `zfs change-key`.
 
 use base::Errno;
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::NvList;
-use pool::{Dataset, KeyStatus};
 
-use super::select::{self, is_zoned, said};
+use super::listed::Listed;
+use super::select::{self, is_zoned, told};
 use super::session::Session;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::keys::{self, Material};
 use crate::names::Types;
+use crate::pools;
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 
@@ -34,7 +35,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     Session::run(|session| {
         // as in OpenZFS, a dataset that does not exist is a usage error
-        let dataset = session.open(name, Types::HEADS).map_err(|failure| match failure {
+        let dataset = session.dataset(name, Types::HEADS).map_err(|failure| match failure {
             Failure::Failed(why) => usage(why),
             other => other,
         })?;
@@ -49,18 +50,17 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inherit: bool) -> Outcome {
+fn change(session: &Session, dataset: &Listed, list: &[Said], load: bool, inherit: bool) -> Outcome {
     let name = dataset.name();
-    let status = || select::open_dataset(name, Types::HEADS)?.key_status().map_err(|e| failed(said(&e, name)));
-    if load && status()? != KeyStatus::Available {
-        keys::load(dataset.pool(), name, None)?;
+    let now = || select::find(name, Types::HEADS);
+    if load && !now()?.has_key().map_err(|e| failed(told(&e, name)))? {
+        keys::load(dataset.source(), name, None)?;
     }
     let cannot = |why: &str| failed(format!("Key change error: {why}"));
     check(dataset, list, inherit).map_err(|why| cannot(&why))?;
-    let root = dataset.encryption_root().map_err(|e| failed(said(&e, name)))?;
-    let is_root = root.as_deref() == Some(name);
+    let is_root = dataset.is_encryption_root().map_err(|e| failed(told(&e, name)))?;
     let target = Target {
-        kind: dataset.kind().map_err(|e| failed(said(&e, name)))?,
+        kind: dataset.kind().map_err(|e| failed(told(&e, name)))?,
         existing: None,
         large_blocks: true,
         zoned: is_zoned(dataset),
@@ -73,7 +73,7 @@ fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inher
     } else {
         Some(new_key(dataset, is_root, &mut props).map_err(|why| cannot(&why))?)
     };
-    if status()? == KeyStatus::Unavailable {
+    if now()?.lacks_key().map_err(|e| failed(told(&e, name)))? {
         return Err(cannot("Key must be loaded."));
     }
     let location = props.get_str("keylocation").map(str::to_owned);
@@ -87,19 +87,19 @@ fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inher
         })
     })?;
     let new = key.as_ref().map(|key| (location.as_deref().unwrap_or("prompt"), key));
-    keys::remember_change(name, dataset.pool(), new)?;
+    keys::remember_change(name, dataset.source(), new)?;
     Ok(0)
 }
 
 /// Checks that the key of a dataset can be changed, and that all properties describe keys.
-fn check(dataset: &Dataset, list: &[Said], inherit: bool) -> Result<(), String> {
-    if !dataset.pool().feature_enabled("encryption") {
+fn check(dataset: &Listed, list: &[Said], inherit: bool) -> Result<(), String> {
+    if !pools::has_feature(dataset.source(), "encryption").map_err(|e| e.to_string())? {
         return Err("Encryption feature not enabled.".to_owned());
     }
     if !dataset.is_encrypted().map_err(|e| e.to_string())? {
         return Err("Dataset not encrypted.".to_owned());
     }
-    if dataset.origin().map_err(|e| e.to_string())?.is_some() {
+    if dataset.text("origin").map_err(|e| e.to_string())?.is_some() {
         return Err("Keys cannot be changed on clones.".to_owned());
     }
     let of_key = |name: &str| matches!(name, "keyformat" | "keylocation" | "pbkdf2iters");
@@ -115,36 +115,37 @@ fn check(dataset: &Dataset, list: &[Said], inherit: bool) -> Result<(), String> 
 }
 
 /// Checks that a dataset can inherit its parent's key.
-fn check_parent(dataset: &Dataset, is_root: bool) -> Result<(), String> {
-    let said = |e: pool::Error| e.to_string();
+fn check_parent(dataset: &Listed, is_root: bool) -> Result<(), String> {
+    let said = |e: Failed| e.to_string();
     if !is_root {
         return Err("Key inheritting can only be performed on encryption roots.".to_owned());
     }
     let Some((parent, _)) = dataset.name().rsplit_once('/') else {
         return Err("Root dataset cannot inherit key.".to_owned());
     };
-    let parent = dataset.pool().dataset(parent).map_err(|_| "Failed to lookup parent.".to_owned())?;
+    let parent = Listed::named(dataset.source(), parent.to_owned());
+    parent.guid().map_err(|_| "Failed to lookup parent.".to_owned())?;
     if !parent.is_encrypted().map_err(said)? {
         return Err("Parent must be encrypted.".to_owned());
     }
-    match parent.key_status().map_err(said)? {
-        KeyStatus::Unavailable => Err("Parent key must be loaded.".to_owned()),
-        _ => Ok(()),
+    match parent.lacks_key().map_err(said)? {
+        true => Err("Parent key must be loaded.".to_owned()),
+        false => Ok(()),
     }
 }
 
 /// The new key, from the location in the properties, else from that of the old key.
-fn new_key(dataset: &Dataset, is_root: bool, props: &mut NvList) -> Result<Material, String> {
+fn new_key(dataset: &Listed, is_root: bool, props: &mut NvList) -> Result<Material, String> {
     if is_root {
-        let said = |e: pool::Error| e.to_string();
-        let old = dataset.crypto().map_err(said)?.and_then(|info| info.keyformat);
+        let said = |e: Failed| e.to_string();
+        let old = dataset.number("keyformat").map_err(said)?.filter(|format| *format != 0);
         if let (None, Some(format)) = (props.get_u64("keyformat"), old) {
-            props.insert("keyformat", keys::number_of(format));
+            props.insert("keyformat", format);
         }
         if !props.contains("keylocation")
-            && let Some(old) = dataset.prop("keylocation").map_err(said)?
+            && let Some(old) = dataset.text("keylocation").map_err(said)?
         {
-            props.insert("keylocation", old.value.to_string());
+            props.insert("keylocation", old);
         }
     }
     if props.get_u64("keyformat").is_none_or(|format| format == 0) {

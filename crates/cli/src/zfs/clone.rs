@@ -3,16 +3,18 @@
 use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
-use pool::{Dataset, Kind};
+use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
-use super::select;
+use super::listed::Listed;
+use super::select::told;
 use super::session::Session;
 use super::volume;
 use super::words::{BAD_TYPE, standard};
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
 use crate::names::{self, Types};
+use crate::pools;
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 
@@ -33,7 +35,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     let ancestors = Ancestors::of(call.args.count('p'));
     Session::run(|session| {
-        let snap = session.open(origin, Types::SNAPSHOTS)?;
+        let snap = session.dataset(origin, Types::SNAPSHOTS)?;
         if let Ancestors::Made { unmountable } = ancestors
             && names::check_new(name, Types::HEADS).is_ok()
         {
@@ -46,7 +48,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-fn clone(session: &Session, origin: &Dataset, name: &str, said: &[Said]) -> Outcome {
+fn clone(session: &Session, origin: &Listed, name: &str, said: &[Said]) -> Outcome {
     let doing = format!("cannot create '{name}'");
     let cannot = |why: String| failed(format!("{doing}: {why}"));
     names::check_new(name, Types::HEADS).map_err(cannot)?;
@@ -59,10 +61,11 @@ fn clone(session: &Session, origin: &Dataset, name: &str, said: &[Said]) -> Outc
         )));
     }
     if kind == Kind::Volume && props.get_u64("refreservation") == Some(u64::MAX) {
-        let number = |prop: &str| origin.prop(prop).ok().flatten().and_then(|p| p.value.number());
+        let number = |prop: &str| origin.number(prop).ok().flatten();
         let size = props.get_u64("volsize").or_else(|| number("volsize")).unwrap_or(0);
         let block = number("volblocksize").unwrap_or(volume::BLOCK_SIZE);
-        props.insert("refreservation", volume::reservation(origin.pool(), size, block));
+        let tops = volume::Tops::of(origin.source()).map_err(|e| cannot(e.to_string()))?;
+        props.insert("refreservation", tops.reservation(size, block));
     }
     let mut input = NvList::new();
     input.insert("origin", origin.name());
@@ -80,8 +83,8 @@ fn clone(session: &Session, origin: &Dataset, name: &str, said: &[Said]) -> Outc
     Ok(0)
 }
 
-fn check_props(origin: &Dataset, kind: Kind, said: &[Said]) -> Result<NvList, String> {
-    let large_blocks = origin.pool().feature_enabled("large_blocks");
+fn check_props(origin: &Listed, kind: Kind, said: &[Said]) -> Result<NvList, String> {
+    let large_blocks = pools::has_feature(origin.source(), "large_blocks").map_err(|e| e.to_string())?;
     let target = Target { kind, existing: Some(origin), large_blocks, zoned: false, key_params: true };
     valid(said, &target)
 }
@@ -94,15 +97,15 @@ pub(super) fn promote(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     Session::run(|session| {
-        let clone = session.open(name, Types::HEADS)?;
+        let clone = session.dataset(name, Types::HEADS)?;
         let cannot = |why: &str| failed(format!("cannot promote '{name}': {why}"));
-        let origin = clone.origin().map_err(|e| failed(select::said(&e, name)))?;
+        let origin = clone.text("origin").map_err(|e| failed(told(&e, name)))?;
         let origin = origin.ok_or_else(|| cannot("not a cloned filesystem"))?;
         let Err(e) = session.requests(name)?.call(Ioc::Promote, name, &NvList::new()) else { return Ok(0) };
         let conflict = e.out.get_str("conflsnap").unwrap_or("");
         let why = match e.errno {
             Errno::EACCES => "cannot promote dataset outside its encryption root".to_owned(),
-            Errno::EEXIST => format!("conflicting snapshot '{conflict}' from parent '{}'", origin.name()),
+            Errno::EEXIST => format!("conflicting snapshot '{conflict}' from parent '{origin}'"),
             Errno::EINVAL => BAD_TYPE.to_owned(),
             _ => standard(&e),
         };

@@ -5,6 +5,7 @@ use nvlist::NvList;
 use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
+use super::listed::Listed;
 use super::new_dataset::{OST_ZFS, OST_ZVOL, refused, request};
 use super::select;
 use super::session::Session;
@@ -138,14 +139,14 @@ fn prepare(session: &Session, name: &str, options: &mut Options) -> Result<(), F
     let pool = name.split('/').next().unwrap_or("");
     let record = pools::find(pool)?;
     session.reach(name)?;
-    let view = pools::open(&record)?;
+    let tops = volume::Tops::of(&pools::query(&record)?);
     let doing = if options.dry_run { format!("cannot verify '{name}'") } else { format!("cannot create '{name}'") };
     let props = check_props(name, options, &doing)?;
     if options.kind != Kind::Volume {
         return Ok(());
     }
-    let said = props.get_u64("volblocksize");
-    let block = volume::block_size(&view, said);
+    let tops = tops.map_err(|e| failed(format!("{doing}: {e}")))?;
+    let block = tops.block_size(props.get_u64("volblocksize"));
     if block != volume::BLOCK_SIZE {
         put(&mut options.props, "volblocksize", block);
     }
@@ -154,16 +155,18 @@ fn prepare(session: &Session, name: &str, options: &mut Options) -> Result<(), F
         put(&mut options.props, "volsize", options.volsize);
     }
     if options.reserve && !options.props.iter().any(|(name, _)| name == "refreservation") {
-        put(&mut options.props, "refreservation", volume::reservation(&view, options.volsize, block));
+        put(&mut options.props, "refreservation", tops.reservation(options.volsize, block));
     }
     Ok(())
 }
 
 fn check_props(name: &str, options: &Options, doing: &str) -> Result<NvList, Failure> {
-    let pool = pools::of_dataset(name)?;
-    let large_blocks = pool.as_ref().is_some_and(|pool| pool.feature_enabled("large_blocks"));
-    let parent = pool.zip(name.rsplit_once('/')).and_then(|(pool, (parent, _))| pool.dataset(parent).ok());
-    let zoned = parent.as_ref().is_some_and(select::is_zoned);
+    let source = pools::of_dataset(name)?;
+    let large_blocks = source.as_deref().map(|source| pools::has_feature(source, "large_blocks")).transpose();
+    let large_blocks = large_blocks.map_err(|e| failed(format!("{doing}: {e}")))?.unwrap_or(false);
+    let parent = source.zip(name.rsplit_once('/'));
+    let zoned =
+        parent.is_some_and(|(source, (parent, _))| select::is_zoned(&Listed::named(&source, parent.to_owned())));
     let target = Target { kind: options.kind, existing: None, large_blocks, zoned, key_params: true };
     let props = valid(&options.props, &target).map_err(|why| failed(format!("{doing}: {why}")))?;
     if options.kind == Kind::Volume && props.get_u64("volsize") == Some(0) && !options.dry_run {

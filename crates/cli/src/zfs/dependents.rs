@@ -2,56 +2,57 @@
 
 use std::collections::HashSet;
 
-use pool::{Dataset, Error};
+use control::Failed;
+
+use super::listed::{Listed, Wanted};
 
 /// The datasets that must be destroyed before a dataset can be.
 #[derive(Debug, Default)]
 pub(super) struct Dependents {
     /// In an order in which they can be destroyed: children before parents, clones before their snapshots, older
     /// snapshots first.
-    pub(super) all: Vec<Dataset>,
+    pub(super) all: Vec<Listed>,
     /// A dataset that depends on its own dependent: a file system whose child is its origin's.
     pub(super) circle: Option<String>,
 }
 
 /// All dependents of `dataset`, without itself.
-pub(super) fn of(dataset: &Dataset) -> Result<Dependents, Error> {
+pub(super) fn of(dataset: &Listed) -> Result<Dependents, Failed> {
     let mut walk = Walk::default();
-    walk.seen.insert(dataset.id());
+    walk.seen.insert(dataset.name().to_owned());
     walk.below(dataset)?;
     Ok(walk.found)
 }
 
 #[derive(Default)]
 struct Walk {
-    seen: HashSet<u64>,
+    seen: HashSet<String>,
     /// The path from the first dataset to the one being visited.
-    path: Vec<u64>,
+    path: Vec<String>,
     found: Dependents,
 }
 
 impl Walk {
-    fn below(&mut self, dataset: &Dataset) -> Result<(), Error> {
-        self.path.push(dataset.id());
+    fn below(&mut self, dataset: &Listed) -> Result<(), Failed> {
+        self.path.push(dataset.name().to_owned());
         if dataset.is_snapshot() {
             self.each(dataset.clones()?)?;
         } else {
-            let mut children = dataset.children()?;
-            children.sort_by(|a, b| a.name().cmp(b.name()));
-            self.each(children)?;
-            self.each(dataset.snapshots()?)?;
+            self.each(dataset.children()?)?;
+            // one answer for the clones of all
+            self.each(dataset.snapshots(&Wanted::props(&["clones"]))?)?;
         }
         self.path.pop();
         Ok(())
     }
 
-    fn each(&mut self, datasets: Vec<Dataset>) -> Result<(), Error> {
+    fn each(&mut self, datasets: Vec<Listed>) -> Result<(), Failed> {
         for dataset in datasets {
             // a clone may also be a child
-            if self.seen.insert(dataset.id()) {
+            if self.seen.insert(dataset.name().to_owned()) {
                 self.below(&dataset)?;
                 self.found.all.push(dataset);
-            } else if self.path.contains(&dataset.id()) {
+            } else if self.path.iter().any(|above| above == dataset.name()) {
                 self.found.circle.get_or_insert(dataset.name().to_owned());
             }
         }

@@ -2,9 +2,10 @@
 
 use control::Ioc;
 use nvlist::NvList;
+use site::Query;
 
 use super::destroyer::{Destroyer, Options, check, only_operand};
-use super::select::{self, said};
+use super::select::{self, told};
 use super::session::Session;
 use super::words::standard;
 use super::{dependents, destroy_snaps};
@@ -50,7 +51,8 @@ fn bookmark(session: &Session, name: &str, options: Options) -> Outcome {
         eprintln!("{why}");
         return Ok(255);
     }
-    let there = pools::of_dataset(name)?.is_some_and(|pool| pool.bookmark(name).is_ok());
+    let is_there = |source: &Query| source.call(Ioc::GetBookmarkProps, name, &NvList::new()).is_ok();
+    let there = pools::of_dataset(name)?.is_some_and(|source| is_there(&source));
     if !there {
         return Err(failed(format!("bookmark '{name}' does not exist.")));
     }
@@ -64,8 +66,8 @@ fn bookmark(session: &Session, name: &str, options: Options) -> Outcome {
 
 fn head(session: &Session, name: &str, options: Options) -> Outcome {
     let types = if options.defer { Types::SNAPSHOTS } else { Types::DATASETS };
-    let target = select::open_dataset(name, types)?;
-    let kind = target.kind().map_err(|e| failed(said(&e, name)))?;
+    let target = select::find(name, types)?;
+    let kind = target.kind().map_err(|e| failed(told(&e, name)))?;
     if !options.recurse && !name.contains('/') {
         return Err(failed(format!(
             "cannot destroy '{name}': operation does not apply to pools\n\
@@ -73,7 +75,7 @@ fn head(session: &Session, name: &str, options: Options) -> Outcome {
              use 'zpool destroy {name}' to destroy the pool itself"
         )));
     }
-    let all = dependents::of(&target).map_err(|e| failed(said(&e, name)))?;
+    let all = dependents::of(&target).map_err(|e| failed(told(&e, name)))?;
     if !options.clones && !check(&target, kind, &all.all, options.recurse) {
         return Ok(1);
     }

@@ -2,19 +2,21 @@
 
 use std::collections::{HashMap, HashSet};
 
+use control::{Failed, Ioc};
 use nvlist::NvList;
+use pool::Kind;
 use pool::prop::nicebytes;
-use pool::{Dataset, Kind};
 
 use super::dependents;
 use super::destroyer::{self, Destroyer, Options};
-use super::select::{self, said};
+use super::listed::{Listed, Wanted};
+use super::select::{self, told};
 use super::session::Session;
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 
 pub(super) fn run(session: &Session, head: &str, spec: &str, options: Options) -> Outcome {
-    let head = select::open_dataset(head, Types::HEADS)?;
+    let head = select::find(head, Types::HEADS)?;
     let mut gather = Gather { spec, options, snaps: Vec::new(), reclaimed: 0, good: true };
     gather.visit(&head)?;
     if !gather.good {
@@ -36,7 +38,7 @@ pub(super) fn run(session: &Session, head: &str, spec: &str, options: Options) -
     if options.clones {
         let mut destroyer = Destroyer::new(session, options);
         for snap in &gather.snaps {
-            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))?.all {
+            for dataset in dependents::of(snap).map_err(|e| failed(told(&e, snap.name())))?.all {
                 destroyer.add(&dataset)?;
             }
         }
@@ -55,17 +57,17 @@ pub(super) fn run(session: &Session, head: &str, spec: &str, options: Options) -
 struct Gather<'a> {
     spec: &'a str,
     options: Options,
-    snaps: Vec<Dataset>,
+    snaps: Vec<Listed>,
     reclaimed: u64,
     good: bool,
 }
 
 impl Gather<'_> {
     /// The snapshots of a head, and of all below with `-r`.
-    fn visit(&mut self, head: &Dataset) -> Result<(), Failure> {
-        let trouble = |e: pool::Error| failed(said(&e, head.name()));
-        let all = head.snapshots().map_err(trouble)?;
-        let chosen = choose(&all.iter().map(Dataset::short_name).collect::<Vec<_>>(), self.spec);
+    fn visit(&mut self, head: &Listed) -> Result<(), Failure> {
+        let trouble = |e: Failed| failed(told(&e, head.name()));
+        let all = head.snapshots(&Wanted::props(&["clones"])).map_err(trouble)?;
+        let chosen = choose(&all.iter().map(Listed::short_name).collect::<Vec<_>>(), self.spec);
         if !self.options.clones && !self.options.defer {
             for snap in chosen.iter().filter_map(|n| all.get(*n)) {
                 let clones = dependents::of(snap).map_err(trouble)?;
@@ -77,23 +79,23 @@ impl Gather<'_> {
         }
         self.snaps.extend(chosen.iter().filter_map(|n| all.get(*n)).cloned());
         if self.options.recurse {
-            let mut children = head.children().map_err(trouble)?;
-            children.sort_by(|a, b| a.name().cmp(b.name()));
-            children.iter().try_for_each(|child| self.visit(child))?;
+            head.children().map_err(trouble)?.iter().try_for_each(|child| self.visit(child))?;
         }
         Ok(())
     }
 
     /// Adds up the space that the chosen snapshots of one head would free, by ranges without gaps.
-    fn estimate(&mut self, all: &[Dataset], chosen: &[usize]) -> Result<(), Failure> {
+    fn estimate(&mut self, all: &[Listed], chosen: &[usize]) -> Result<(), Failure> {
         let mut sorted = chosen.to_vec();
         sorted.sort_unstable();
         for range in sorted.chunk_by(|a, b| a + 1 == *b) {
             let at = |n: Option<&usize>| n.and_then(|n| all.get(*n));
             let (Some(first), Some(last)) = (at(range.first()), at(range.last())) else { continue };
             range.iter().filter_map(|n| all.get(*n)).for_each(|snap| destroyer::tell(snap.name(), self.options));
-            let space = first.pool().reclaimed_by(first.name(), last.name());
-            self.reclaimed += space.map_err(|e| failed(said(&e, first.name())))?.used;
+            let mut input = NvList::new();
+            input.insert("firstsnap", first.name());
+            let space = last.source().call(Ioc::SpaceSnaps, last.name(), &input);
+            self.reclaimed += space.map_err(|e| failed(told(&e, first.name())))?.get_u64("used").unwrap_or(0);
         }
         Ok(())
     }

@@ -3,15 +3,15 @@
 use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
-use pool::{Dataset, Kind};
+use pool::Kind;
 
 use super::dependents;
-use super::select;
+use super::listed::Listed;
 use super::session::Session;
 use super::words::{self, standard};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::names::{Types, pool_of};
+use crate::names::pool_of;
 use crate::pools;
 
 /// The options of the command.
@@ -39,7 +39,7 @@ impl<'a> Destroyer<'a> {
     }
 
     /// Adds the next dataset.
-    pub(super) fn add(&mut self, dataset: &Dataset) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, dataset: &Listed) -> Result<(), Failure> {
         let name = dataset.name();
         if self.options.verbose {
             tell(name, self.options);
@@ -84,7 +84,7 @@ impl<'a> Destroyer<'a> {
 }
 
 /// Returns whether nothing depends on `target`; otherwise prints what does.
-pub(super) fn check(target: &Dataset, kind: Kind, all: &[Dataset], recurse: bool) -> bool {
+pub(super) fn check(target: &Listed, kind: Kind, all: &[Listed], recurse: bool) -> bool {
     let name = target.name();
     let mut good = true;
     for dataset in all {
@@ -146,8 +146,8 @@ pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -
 }
 
 fn is_held(name: &str) -> bool {
-    let view = pools::of_dataset(name).ok().flatten();
-    view.is_some_and(|view| view.dataset(name).and_then(|ds| ds.userrefs()).is_ok_and(|refs| refs > 0))
+    let source = pools::of_dataset(name).ok().flatten();
+    source.is_some_and(|source| Listed::named(&source, name.to_owned()).is("userrefs").unwrap_or(false))
 }
 
 /// The single operand of a command that takes one dataset.
@@ -158,9 +158,4 @@ pub(super) fn only_operand(call: &Call<'_>) -> Result<String, Failure> {
         (Some(name), true) => Ok(name),
         (Some(_), false) => Err(usage("too many arguments")),
     }
-}
-
-/// Opens a dataset as this command's changes have left it.
-pub(super) fn reopen(name: &str) -> Result<Dataset, Failure> {
-    select::open_dataset(name, Types::HEADS)
 }

@@ -1,32 +1,36 @@
 //! `zfs diff`: the changes between two snapshots, or a snapshot and the file system.
 //!
-//! It walks the dnode tree of the later one, and skips everything that was born before the earlier one. A remaining
-//! block of dnodes names the objects that may have changed; a hole names those that were freed. Each is then looked up
-//! on both sides. The work is in proportion to what has changed. Paths are shown below the mount point that the file
-//! system would have. OpenZFS: `dmu_diff.c`, `libzfs_diff.c`.
+//! A request names the objects that may have changed, and those that were freed ([`Ioc::Diff`]); each is then looked up on both sides ([`Ioc::ObjToStats`]). Paths
+//! are shown below the mount point that the file system would have. OpenZFS: `libzfs_diff.c`.
 
-use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
-use std::rc::Rc;
+use std::iter;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 
-use base::Txg;
-use dmu::{Special, Visit, Walk};
-use ondisk::{DNODE_SHIFT, DNODE_SIZE, DnodePhys, ObjectType};
-use pool::Dataset;
+use base::Errno;
+use control::{DiffRecord, Failed, Ioc};
+use nvlist::{NvList, Value};
+use site::Query;
 use site::long_holds::Looking;
-use zpl::{FileFlags, FileSystem, Kind, Time};
+use zpl::Kind;
 
-use super::select::open_dataset;
+use super::listed::Listed;
+use super::select::{find, told};
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::here::here;
 use crate::names::{self, Types};
 use crate::pools::stdout;
+use crate::writable;
 
-/// Limit on the names of directories that are cached.
-const CACHED_NAMES_MAX: usize = 1 << 20;
-/// Limit on the directories above a file.
-const DEPTH_MAX: usize = 1 << 12;
+/// The number of the file that records are written to.
+const OUTPUT: i32 = 1;
+/// Objects that are asked for at once.
+const BATCH: u64 = 1 << 10;
+/// Pieces of records that are written ahead of what is shown.
+const AHEAD: usize = 4;
 
 /// The format of lines.
 #[derive(Clone, Copy, Debug)]
@@ -57,43 +61,98 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     let looking = Looking::at(if from.starts_with('@') { to.unwrap_or(from) } else { from }, &**here().front());
     let (from, to) = resolve(from, to)?;
-    let snapshots = [&from, &to].into_iter().filter(|dataset| dataset.is_snapshot());
-    let _held = looking.and_then(|looking| looking.hold(snapshots));
-    let unable = |why: String| failed(format!("Unable to obtain diffs: {why}"));
-    if !to.is_later_than(&from).map_err(|e| unable(e.to_string()))? {
-        return Err(unable("\n   Not an earlier snapshot from the same fs".to_owned()));
+    let mut snapshots = Vec::new();
+    for dataset in [&from, &to].into_iter().filter(|dataset| dataset.is_snapshot()) {
+        snapshots.extend(dataset.number("objsetid").map_err(|e| failed(told(&e, dataset.name())))?);
     }
+    let _held = looking.and_then(|looking| looking.hold(snapshots));
+    compare(&from, &to, style)
+}
 
+/// Compares two datasets, and shows what differs while a request walks the later one.
+fn compare(from: &Listed, to: &Listed, style: Style) -> Outcome {
+    let caller = writable::caller();
+    let query = Query::clone(to.source()).of(&caller);
+    let (sender, receiver) = sync_channel(AHEAD);
+    caller.files.output(OUTPUT, Box::new(Pieces(sender)), Arc::default());
+    let mut input = NvList::new();
+    input.insert("fromsnap", from.name());
+    input.insert("fd", OUTPUT);
+    let name = to.name();
+    let walk = || {
+        let walked = query.call(Ioc::Diff, name, &input).map(drop).map_err(|e| unable(&e));
+        // no more comes
+        caller.files.close(OUTPUT);
+        walked
+    };
+    thread::scope(|scope| {
+        let walker = thread::Builder::new().name("diff".to_owned()).spawn_scoped(scope, walk);
+        let walker = walker.map_err(|e| failed(format!("Unable to obtain diffs: {}", cause(&e))))?;
+        let join = || walker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match receiver.recv() {
+            Ok(first) => {
+                let status = show(from, to, iter::once(first).chain(receiver), style)?;
+                join().map(|()| status)
+            }
+            Err(_) => join().and_then(|()| show(from, to, iter::empty(), style)),
+        }
+    })
+}
+
+/// The failure of a request that looks for what differs.
+fn unable(e: &Failed) -> Failure {
+    failed(match e.errno {
+        Errno::EXDEV => "Unable to obtain diffs: \n   Not an earlier snapshot from the same fs".to_owned(),
+        _ => format!("Unable to obtain diffs: {e}"),
+    })
+}
+
+/// Shows what differs, as far as pieces of records come.
+fn show(from: &Listed, to: &Listed, pieces: impl Iterator<Item = Vec<u8>>, style: Style) -> Outcome {
     if style.raw_names || style.scripted {
         crate::out::for_scripts();
     }
+    let prefix = mount_point(to)?;
+    let (from, to) = (Side::open(from)?, Side::open(to)?);
     let mut out = stdout();
-    let mut differ = Differ {
-        prefix: mount_point(&to)?,
-        from: Side::open(&from)?,
-        to: Side::open(&to)?,
-        style,
-        out: &mut out,
-        failed: false,
-    };
-    differ.run(from.phys().creation_txg, &to)?;
+    let mut differ = Differ { prefix, from, to, style, out: &mut out, failed: false };
+    for piece in pieces {
+        let (records, _) = piece.as_chunks::<{ DiffRecord::SIZE }>();
+        for record in records.iter().filter_map(DiffRecord::decode) {
+            differ.differ(record)?;
+        }
+    }
     let failed = differ.failed;
     out.flush()?;
     Ok(u8::from(failed))
 }
 
+/// The file that a request writes to: what is written at once is one piece, of whole records.
+struct Pieces(SyncSender<Vec<u8>>);
+
+impl Write for Pieces {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.0.send(piece.to_owned()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The two datasets that the operands name. One of them may name only a snapshot (`@snap`); if the second is absent,
 /// or is not a snapshot, it is the current file system.
-fn resolve(from: &str, to: Option<&str>) -> Result<(Dataset, Dataset), Failure> {
+fn resolve(from: &str, to: Option<&str>) -> Result<(Listed, Listed), Failure> {
     let named = if from.starts_with('@') { to.ok_or_else(|| usage(""))? } else { from };
     let fs = named.split('@').next().unwrap_or("");
     let heads = Types { filesystems: true, ..Types::NONE };
-    open_dataset(fs, heads)?;
+    find(fs, heads)?;
 
     let Some(to) = to else {
         names::check(from, Types::SNAPSHOTS)
             .map_err(|why| failed(format!("Badly formed snapshot name {from}: {why}")))?;
-        return Ok((open_dataset(from, Types::SNAPSHOTS)?, open_dataset(fs, heads)?));
+        return Ok((find(from, Types::SNAPSHOTS)?, find(fs, heads)?));
     };
     let split =
         |name: &str| name.split_once('@').map_or((name.to_owned(), None), |(d, s)| (d.to_owned(), Some(s.to_owned())));
@@ -107,18 +166,19 @@ fn resolve(from: &str, to: Option<&str>) -> Result<(Dataset, Dataset), Failure> 
     };
     let or = |a: &str, b: &str| if a.is_empty() { b.to_owned() } else { a.to_owned() };
     let (from_fs, to_fs) = (or(&from_fs, &to_fs), or(&to_fs, &from_fs));
-    let from = open_dataset(&format!("{from_fs}@{from_snap}"), Types::SNAPSHOTS)?;
+    let from = find(&format!("{from_fs}@{from_snap}"), Types::SNAPSHOTS)?;
     let to = match to_snap {
-        Some(snap) => open_dataset(&format!("{to_fs}@{snap}"), Types::SNAPSHOTS)?,
-        None => open_dataset(&to_fs, heads)?,
+        Some(snap) => find(&format!("{to_fs}@{snap}"), Types::SNAPSHOTS)?,
+        None => find(&to_fs, heads)?,
     };
     Ok((from, to))
 }
 
 /// The prefix of each path; empty for a file system without a mount point of its own.
-fn mount_point(of: &Dataset) -> Result<Vec<u8>, Failure> {
-    let head = of.head().map_err(|e| failed(e.to_string()))?;
-    let value = head.prop("mountpoint").map_err(|e| failed(e.to_string()))?.map(|p| p.value.to_string());
+fn mount_point(of: &Listed) -> Result<Vec<u8>, Failure> {
+    let head = of.name().split('@').next().unwrap_or(of.name());
+    let head = Listed::named(of.source(), head.to_owned());
+    let value = head.text("mountpoint").map_err(|e| failed(e.to_string()))?;
     Ok(value.filter(|path| path.starts_with('/') && path != "/").unwrap_or_default().into_bytes())
 }
 
@@ -128,7 +188,20 @@ struct Stat {
     generation: u64,
     kind: Kind,
     links: u64,
-    ctime: Time,
+    /// Seconds and nanoseconds.
+    ctime: (i64, u64),
+}
+
+impl Stat {
+    fn of(list: &NvList) -> Option<Stat> {
+        let number = |key: &str| list.get_u64(key);
+        let (sec, nsec) = match list.get_u64_array("zs_ctime")? {
+            [sec, nsec] => (sec.cast_signed(), *nsec),
+            _ => return None,
+        };
+        let kind = Kind::from_number((number("zs_mode")? >> 12 & 0xf) as u8);
+        Some(Stat { generation: number("zs_gen")?, kind, links: number("zs_links")?, ctime: (sec, nsec) })
+    }
 }
 
 /// The result of looking up an object on one side.
@@ -138,124 +211,67 @@ enum ObjectState {
     Here { stat: Stat, path: Vec<u8>, deleted: bool },
     /// It does not exist, or is not a file.
     Nowhere,
+    /// It cannot be looked up, for this reason.
+    Unknown(String),
+}
+
+impl ObjectState {
+    fn of(list: &NvList) -> ObjectState {
+        let errno = list.get_i32("errno").map(Errno::from_raw);
+        match (Stat::of(list), errno, list.get("path")) {
+            (Some(stat), None, Some(Value::String(path))) => {
+                ObjectState::Here { stat, path: path.as_bytes().to_vec(), deleted: false }
+            }
+            (Some(stat), Some(Errno::ESTALE), _) => {
+                ObjectState::Here { stat, path: b"(on_delete_queue)".to_vec(), deleted: true }
+            }
+            (_, Some(Errno::ENOENT), _) if !list.contains("error") => ObjectState::Nowhere,
+            _ => ObjectState::Unknown(list.get_str("error").unwrap_or("no answer").to_owned()),
+        }
+    }
 }
 
 /// One side of the comparison.
-struct Side {
-    fs: FileSystem,
-    deleted: HashSet<u64>,
-    /// The names of the objects in each directory.
-    names: HashMap<u64, Rc<HashMap<u64, Vec<u8>>>>,
-    cached: usize,
+struct Side<'a> {
+    dataset: &'a Listed,
+    /// The folder of shares.
+    shares: Option<u64>,
 }
 
-impl Side {
-    fn open(dataset: &Dataset) -> Result<Side, Failure> {
-        let cannot = |e: zpl::Error| failed(format!("cannot diff '{}': {e}", dataset.name()));
-        let fs = FileSystem::open(dataset).map_err(cannot)?;
-        let deleted = fs.delete_queue().map_err(cannot)?.into_iter().collect();
-        Ok(Side { fs, deleted, names: HashMap::new(), cached: 0 })
+impl Side<'_> {
+    fn open(dataset: &Listed) -> Result<Side<'_>, Failure> {
+        let opened = ask(dataset, Vec::new());
+        let opened = opened.map_err(|e| failed(format!("cannot diff '{}': {e}", dataset.name())))?;
+        Ok(Side { dataset, shares: opened.get_u64("shares") })
     }
 
-    fn find(&mut self, object: u64) -> Result<ObjectState, zpl::Error> {
-        let node = match self.fs.node(object) {
-            Ok(node) => node,
-            Err(zpl::Error::NotA { .. }) => return Ok(ObjectState::Nowhere),
-            Err(e) if is_missing(&e) => return Ok(ObjectState::Nowhere),
-            Err(e) => return Err(e),
-        };
-        let attrs = node.attrs();
-        let stat = Stat { generation: attrs.generation, kind: attrs.kind(), links: attrs.links, ctime: attrs.ctime };
-        if self.deleted.contains(&object) {
-            return Ok(ObjectState::Here { stat, path: b"(on_delete_queue)".to_vec(), deleted: true });
-        }
-        match self.path(object)? {
-            Some(path) => Ok(ObjectState::Here { stat, path, deleted: false }),
-            None => Ok(ObjectState::Nowhere),
-        }
+    /// Looks up objects.
+    fn find(&self, objects: Vec<u64>) -> Result<Vec<ObjectState>, Failure> {
+        let answer = ask(self.dataset, objects).map_err(|e| unable(&e))?;
+        Ok(answer.get_nvlist_array("objects").unwrap_or_default().iter().map(ObjectState::of).collect())
     }
 
-    fn path(&mut self, object: u64) -> Result<Option<Vec<u8>>, zpl::Error> {
-        let mut pieces: Vec<Vec<u8>> = Vec::new();
-        let mut at = object;
-        while at != self.fs.root() && pieces.len() < DEPTH_MAX {
-            let node = match self.fs.node(at) {
-                Ok(node) => node,
-                Err(e) if is_missing(&e) => return Ok(None),
-                Err(e) => return Err(e),
-            };
-            let attrs = node.attrs();
-            if attrs.parent == at {
-                break;
-            }
-            if attrs.flags.has(FileFlags::XATTR) && attrs.kind() == Kind::Directory {
-                pieces.push(b"<xattrdir>".to_vec());
-            } else {
-                match self.names_in(attrs.parent)?.get(&at) {
-                    Some(name) => pieces.push(name.clone()),
-                    None => return Ok(None),
-                }
-            }
-            at = attrs.parent;
-        }
-        let mut path = Vec::new();
-        for piece in pieces.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(piece);
-        }
-        if path.is_empty() {
-            path.push(b'/');
-        }
-        Ok(Some(path))
-    }
-
-    fn names_in(&mut self, dir: u64) -> Result<Rc<HashMap<u64, Vec<u8>>>, zpl::Error> {
-        if let Some(names) = self.names.get(&dir) {
-            return Ok(names.clone());
-        }
-        let mut names: HashMap<u64, Vec<u8>> = HashMap::new();
-        match self.fs.read_dir(dir) {
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = entry?;
-                    names.entry(entry.object).or_insert(entry.name);
-                }
-            }
-            Err(zpl::Error::NotDirectory { .. }) => {}
-            Err(e) if is_missing(&e) => {}
-            Err(e) => return Err(e),
-        }
-        if self.cached.saturating_add(names.len()) > CACHED_NAMES_MAX {
-            self.names.clear();
-            self.cached = 0;
-        }
-        self.cached += names.len();
-        let names = Rc::new(names);
-        self.names.insert(dir, names.clone());
-        Ok(names)
+    /// The objects up to `last` that come next after `at`, at most as many as one answer holds; none if there are no more.
+    fn after(&self, at: u64, last: u64) -> Result<Vec<u64>, Failure> {
+        let mut input = NvList::new();
+        input.insert("obj", at);
+        input.insert("last", last);
+        let answer = self.dataset.source().call(Ioc::NextObj, self.dataset.name(), &input);
+        let answer = answer.map_err(|e| failed(format!("next allocated object (> {at}) find failure: {e}")))?;
+        Ok(answer.get_u64_array("objs").unwrap_or_default().to_vec())
     }
 }
 
-fn is_missing(e: &zpl::Error) -> bool {
-    match e {
-        zpl::Error::Dmu(e) => e.is_not_found(),
-        zpl::Error::NotFound { .. } | zpl::Error::NoPath { .. } => true,
-        _ => false,
-    }
-}
-
-/// Objects that may differ.
-#[derive(Clone, Copy, Debug)]
-enum Span {
-    /// None of these objects exists on the later side.
-    Free(u64, u64),
-    /// This object exists on the later side.
-    InUse(u64),
+/// Asks about objects of a file system or snapshot.
+fn ask(dataset: &Listed, objects: Vec<u64>) -> Result<NvList, Failed> {
+    let mut input = NvList::new();
+    input.insert("objs", Value::Uint64Array(objects));
+    dataset.source().call(Ioc::ObjToStats, dataset.name(), &input)
 }
 
 struct Differ<'a, O> {
-    from: Side,
-    to: Side,
+    from: Side<'a>,
+    to: Side<'a>,
     prefix: Vec<u8>,
     style: Style,
     out: &'a mut O,
@@ -263,113 +279,57 @@ struct Differ<'a, O> {
 }
 
 impl<O: Write> Differ<'_, O> {
-    fn run(&mut self, since: Txg, to: &Dataset) -> Result<(), Failure> {
-        let objset = to.objset().map_err(|e| failed(e.to_string()))?;
-        let Some(meta) = objset.special(Special::MetaDnode) else { return Ok(()) };
-        let mut ended: Result<(), Failure> = Ok(());
-        let meta_dnode = meta.clone();
-        meta.walk(&mut |visit: &Visit<'_>| {
-            let step = self.visit(visit, since, &meta_dnode);
-            step.unwrap_or_else(|e| {
-                ended = Err(e);
-                Walk::Stop
-            })
-        });
-        ended
-    }
-
-    fn visit(&mut self, visit: &Visit<'_>, since: Txg, meta: &dmu::Object) -> Result<Walk, Failure> {
-        if let Some(e) = visit.damage {
-            return Err(failed(format!("Unable to obtain diffs: {e}")));
+    fn differ(&mut self, record: DiffRecord) -> Result<(), Failure> {
+        if !record.in_use {
+            return self.free(record.first, record.last);
         }
-        let born = visit.bp.birth_logical();
-        if born.0 != 0 && born <= since {
-            return Ok(Walk::Skip);
-        }
-        if visit.bp.is_hole() {
-            let dn = visit.dnode;
-            let shift = u32::from(visit.level) * u32::from(dn.indblkshift).saturating_sub(7);
-            let bytes = (u128::from(dn.datablkszsec) << 9) << shift.min(64);
-            let span = u64::try_from(bytes >> DNODE_SHIFT).unwrap_or(u64::MAX);
-            let first = visit.bookmark.blkid.saturating_mul(span);
-            self.differ(Span::Free(first, first.saturating_add(span.saturating_sub(1))))?;
-            return Ok(Walk::Skip);
-        }
-        if visit.level > 0 {
-            return Ok(Walk::Into);
-        }
-        let unreadable = |e: dmu::Error| failed(format!("Unable to obtain diffs: {e}"));
-        if let Some((block, endian)) = meta.block_with_endian(visit.bookmark.blkid).map_err(unreadable)? {
-            let slots = (block.len() / DNODE_SIZE) as u64;
-            let base = visit.bookmark.blkid.saturating_mul(slots);
-            let mut slot = 0;
-            while slot < slots {
-                let at = block.get(slot as usize * DNODE_SIZE..).unwrap_or(&[]);
-                let object = base.saturating_add(slot);
-                let dn = DnodePhys::decode(at, endian).map_err(|e| failed(format!("object {object}: {e}")))?;
-                self.differ(match dn.object_type {
-                    ObjectType::NONE => Span::Free(object, object),
-                    _ => Span::InUse(object),
-                })?;
-                slot += 1 + u64::from(dn.extra_slots);
+        let mut first = record.first;
+        loop {
+            let last = record.last.min(first.saturating_add(BATCH - 1));
+            self.in_use((first..=last).filter(|object| Some(*object) != self.to.shares).collect())?;
+            match last.checked_add(1).filter(|next| *next <= record.last) {
+                Some(next) => first = next,
+                None => return Ok(()),
             }
         }
-        Ok(Walk::Skip)
     }
 
-    fn differ(&mut self, span: Span) -> Result<(), Failure> {
-        match span {
-            Span::InUse(object) if Some(object) != self.to.fs.shares() => self.in_use(object),
-            Span::InUse(_) => Ok(()),
-            Span::Free(first, last) => {
-                let mut at = first.saturating_sub(1);
-                loop {
-                    let next = self.from.fs.objset().next_object(at);
-                    match next.map_err(|e| failed(format!("next allocated object (> {at}) find failure: {e}")))? {
-                        Some(object) if object <= last => {
-                            if object >= first && Some(object) != self.from.fs.shares() {
-                                self.gone(object)?;
-                            }
-                            at = object;
-                        }
-                        _ => return Ok(()),
-                    }
+    /// Handles objects that are free on the later side.
+    fn free(&mut self, first: u64, last: u64) -> Result<(), Failure> {
+        let mut at = first.saturating_sub(1);
+        loop {
+            let mut objects = self.from.after(at, last)?;
+            let Some(end) = objects.last().copied() else { return Ok(()) };
+            at = end;
+            objects.retain(|object| *object >= first && Some(*object) != self.from.shares);
+            for (object, state) in iter::zip(objects.clone(), self.from.find(objects)?) {
+                match state {
+                    ObjectState::Here { stat, path, deleted: false } => self.file('-', &path, &stat)?,
+                    ObjectState::Here { .. } | ObjectState::Nowhere => {}
+                    ObjectState::Unknown(why) => self.trouble(object, &why),
                 }
             }
         }
     }
 
-    /// Handles an object that is free on the later side.
-    fn gone(&mut self, object: u64) -> Result<(), Failure> {
-        match self.from.find(object) {
-            Ok(ObjectState::Here { stat, path, deleted: false }) => Ok(self.file('-', &path, &stat)?),
-            Ok(_) => Ok(()),
-            Err(e) => self.trouble(object, &e),
-        }
-    }
-
-    fn trouble(&mut self, object: u64, e: &zpl::Error) -> Result<(), Failure> {
-        eprintln!("Unable to determine path or stats for object {object}: {e}");
+    fn trouble(&mut self, object: u64, why: &str) {
+        eprintln!("Unable to determine path or stats for object {object}: {why}");
         self.failed = true;
-        Ok(())
     }
 
-    fn in_use(&mut self, object: u64) -> Result<(), Failure> {
-        let from = self.from.find(object);
-        let to = self.to.find(object);
-        let (from, to) = match (from, to) {
-            (Ok(from), Ok(to)) => (from, to),
-            (Err(e), _) | (_, Err(e)) => return self.trouble(object, &e),
-        };
-        match (from, to) {
-            (ObjectState::Nowhere, ObjectState::Nowhere) => {}
-            (ObjectState::Nowhere, ObjectState::Here { stat, path, .. }) => self.file('+', &path, &stat)?,
-            (ObjectState::Here { stat, path, .. }, ObjectState::Nowhere) => self.file('-', &path, &stat)?,
-            (
-                ObjectState::Here { stat: old, path: old_path, .. },
-                ObjectState::Here { stat: new, path: new_path, .. },
-            ) => {
-                self.both(&old, &old_path, &new, &new_path)?;
+    /// Handles objects that exist on the later side.
+    fn in_use(&mut self, objects: Vec<u64>) -> Result<(), Failure> {
+        let states = iter::zip(self.from.find(objects.clone())?, self.to.find(objects.clone())?);
+        for (object, (from, to)) in iter::zip(objects, states) {
+            match (from, to) {
+                (ObjectState::Unknown(why), _) | (_, ObjectState::Unknown(why)) => self.trouble(object, &why),
+                (ObjectState::Nowhere, ObjectState::Nowhere) => {}
+                (ObjectState::Nowhere, ObjectState::Here { stat, path, .. }) => self.file('+', &path, &stat)?,
+                (ObjectState::Here { stat, path, .. }, ObjectState::Nowhere) => self.file('-', &path, &stat)?,
+                (
+                    ObjectState::Here { stat: old, path: old_path, .. },
+                    ObjectState::Here { stat: new, path: new_path, .. },
+                ) => self.both(&old, &old_path, &new, &new_path)?,
             }
         }
         Ok(())
@@ -411,7 +371,7 @@ impl<O: Write> Differ<'_, O> {
 
     fn head(&mut self, change: char, stat: &Stat) -> io::Result<()> {
         if self.style.time {
-            write!(self.out, "{:>10}.{:09}\t", stat.ctime.sec, stat.ctime.nsec)?;
+            write!(self.out, "{:>10}.{:09}\t", stat.ctime.0, stat.ctime.1)?;
         }
         write!(self.out, "{change}\t")?;
         if self.style.classify {

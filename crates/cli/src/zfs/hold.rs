@@ -3,9 +3,9 @@
 use base::Errno;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
-use pool::Dataset;
 
-use super::select::{self, said};
+use super::listed::Listed;
+use super::select::{self, told};
 use super::session::Session;
 use super::words::{BAD_TYPE, of_errno};
 use crate::command::Call;
@@ -46,21 +46,17 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 }
 
 /// The snapshots of that name: of the head, and of all datasets below it with `-r`. Empty if there are none.
-fn snapshots(session: &Session, name: &str, recursive: bool) -> Result<(String, Vec<Dataset>), Failure> {
+fn snapshots(session: &Session, name: &str, recursive: bool) -> Result<(String, Vec<Listed>), Failure> {
     let (head, snap) = name.split_once('@').ok_or_else(|| failed(format!("'{name}' is not a snapshot")))?;
     session.reach(head)?;
-    let head = select::open_dataset(head, Types::HEADS)?;
+    let head = select::find(head, Types::HEADS)?;
     let mut found = Vec::new();
-    collect(&head, snap, recursive, &mut found).map_err(|e| failed(said(&e, name)))?;
+    collect(&head, snap, recursive, &mut found).map_err(|e| failed(told(&e, name)))?;
     Ok((format!("{}@{snap}", head.name()), found))
 }
 
-fn collect(head: &Dataset, snap: &str, recursive: bool, found: &mut Vec<Dataset>) -> Result<(), pool::Error> {
-    match head.snapshot(snap) {
-        Ok(snapshot) => found.push(snapshot),
-        Err(e) if e.is_not_found() => {}
-        Err(e) => return Err(e),
-    }
+fn collect(head: &Listed, snap: &str, recursive: bool, found: &mut Vec<Listed>) -> Result<(), Failed> {
+    found.extend(head.snapshot(snap)?);
     if recursive {
         for child in head.children()? {
             collect(&child, snap, true, found)?;
@@ -97,8 +93,8 @@ fn release(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<
     let mut input = NvList::new();
     let mut number = Errno::ENOENT;
     for snap in &found {
-        let held = snap.holds().map_err(|e| failed(said(&e, snap.name())))?;
-        if !held.iter().any(|hold| hold.tag == tag) {
+        let held = snap.source().call(Ioc::GetHolds, snap.name(), &NvList::new());
+        if !held.map_err(|e| failed(told(&e, snap.name())))?.contains(tag) {
             number = Errno::ESRCH;
             continue;
         }

@@ -2,10 +2,10 @@
 
 use control::Ioc;
 use nvlist::NvList;
-use pool::Dataset;
 use pool::prop::{self, PropDef};
 
-use super::select::{Selection, said};
+use super::listed::{Listed, Wanted};
+use super::select::{Selection, told};
 use super::session::Session;
 use super::words::standard;
 use crate::command::Call;
@@ -32,7 +32,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         }
         let mut selection = Selection::new(Types::DATASETS);
         selection.recurse = recursive;
-        let (entries, whole) = selection.datasets(names)?;
+        let (entries, whole) = selection.run(names, &Wanted::default())?;
         let mut good = whole;
         for dataset in entries.iter() {
             match inherit(session, dataset, property, def, recursive, received) {
@@ -70,7 +70,7 @@ fn check(def: &PropDef, property: &str, received: bool) -> Result<(), Failure> {
 
 fn inherit(
     session: &Session,
-    dataset: &Dataset,
+    dataset: &Listed,
     property: &str,
     def: Option<&'static PropDef>,
     recursive: bool,
@@ -78,7 +78,7 @@ fn inherit(
 ) -> Result<(), Failure> {
     let name = dataset.name();
     let cannot = |why: String| failed(format!("cannot inherit {property} for '{name}': {why}"));
-    let kind = dataset.kind().map_err(|e| failed(said(&e, name)))?;
+    let kind = dataset.kind().map_err(|e| failed(told(&e, name)))?;
     if def.is_some_and(|def| !def.is_valid_for(kind.mask())) {
         // with -r, only datasets that have the property are meant
         return match recursive {

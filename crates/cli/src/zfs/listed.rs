@@ -11,18 +11,24 @@ use std::sync::Arc;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{self, BOOK, DATASET, PropDef};
-use pool::{Dataset, Value};
+use pool::{Kind, Value};
 use site::Query;
 
 use crate::answers::{self, cannot_get, named_source};
 use crate::columns::{Cell, Column, number_or_text};
 use crate::error::{Failure, failed};
 use crate::names::Types;
+use crate::props::valid::Existing;
 use crate::users;
 
 /// The type of a dataset (OpenZFS: `dmu_objset_type_t`), as far as the words of `type` are known for it.
 const OST_ZFS: i32 = 2;
 const OST_ZVOL: i32 = 3;
+/// Property `encryption`: off.
+const CRYPT_OFF: u64 = 2;
+/// Property `keystatus` (OpenZFS: `zfs_keystatus_t`).
+const KEY_UNAVAILABLE: u64 = 1;
+const KEY_AVAILABLE: u64 = 2;
 
 /// What is wanted of each dataset beside its name.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +47,11 @@ impl Wanted {
         let mut wanted = Wanted { all: columns.is_none(), ..Wanted::default() };
         wanted.add(columns.unwrap_or(&[]));
         wanted
+    }
+
+    /// These properties.
+    pub(super) fn props(names: &[&str]) -> Wanted {
+        Wanted { props: names.iter().map(|name| (*name).to_owned()).collect(), ..Wanted::default() }
     }
 
     /// Whether types are wanted.
@@ -92,6 +103,8 @@ pub(super) struct Listed {
     source: Arc<Query>,
     name: String,
     txg: u64,
+    /// Its guid, if that is known.
+    guid: Option<u64>,
     /// The word of its type, if that is known.
     kind: Option<&'static str>,
     /// What is wanted of it.
@@ -108,23 +121,34 @@ impl Listed {
             return Ok(Listed::of_bookmark(source, name, &mark));
         }
         let mut input = NvList::new();
-        input.insert("props", answers::names(["type", "createtxg"]));
+        input.insert("props", answers::names(["type", "createtxg", "guid"]));
         let own = source.call(Ioc::ObjsetStats, name, &input)?;
         let value = |name: &str| own.get_nvlist(name).and_then(|prop| answers::value(prop, "value"));
-        let kind = value("type").map(|word| match word.to_string().as_str() {
-            "filesystem" => "filesystem",
-            "volume" => "volume",
-            "snapshot" => "snapshot",
-            _ => "",
-        });
+        let number = |name: &str| value(name).and_then(|value| value.number());
         Ok(Listed {
-            source: source.clone(),
-            name: name.to_owned(),
-            txg: value("createtxg").and_then(|txg| txg.number()).unwrap_or(0),
-            kind,
+            txg: number("createtxg").unwrap_or(0),
+            guid: number("guid"),
+            kind: value("type").map(|word| kind_word(&word.to_string())),
             wanted: Arc::new(wanted.clone()),
-            props: OnceCell::new(),
+            ..Listed::named(source, name.to_owned())
         })
+    }
+
+    /// Asks for one of them by its name, and takes the name that it has on disk: a snapshot of a file system that ignores case is found by others too.
+    pub(super) fn find(source: &Arc<Query>, name: &str) -> Result<Listed, Failed> {
+        let mut found = Listed::ask(source, name, &Wanted::default())?;
+        if name.contains('@')
+            && let Some(own) = found.text("name")?
+        {
+            found.name = own;
+        }
+        Ok(found)
+    }
+
+    /// A dataset or snapshot that exists, of which nothing else is known.
+    pub(super) fn named(source: &Arc<Query>, name: String) -> Listed {
+        let (source, wanted) = (source.clone(), Arc::default());
+        Listed { source, name, txg: 0, guid: None, kind: None, wanted, props: OnceCell::new() }
     }
 
     /// The topmost dataset of a pool, which is a file system. Nothing is read of it that is not asked for: the rest can be listed though its root block is lost.
@@ -134,12 +158,10 @@ impl Listed {
         let own = source.call(Ioc::ObjsetStats, source.name(), &input)?;
         let txg = own.get_nvlist("createtxg").and_then(|prop| prop.get_u64("value"));
         Ok(Listed {
-            source: source.clone(),
-            name: source.name().to_owned(),
             txg: txg.unwrap_or(0),
             kind: Some("filesystem"),
             wanted: Arc::new(wanted.clone()),
-            props: OnceCell::new(),
+            ..Listed::named(source, source.name().to_owned())
         })
     }
 
@@ -156,8 +178,8 @@ impl Listed {
             Some(Nv::NvList(props)) => OnceCell::from(*props),
             _ => OnceCell::new(),
         };
-        let txg = answer.get_u64("dds_creation_txg").unwrap_or(0);
-        Listed { source: source.clone(), name, txg, kind, wanted: wanted.clone(), props }
+        let (txg, guid) = (answer.get_u64("dds_creation_txg").unwrap_or(0), answer.get_u64("dds_guid"));
+        Listed { source: source.clone(), name, txg, guid, kind, wanted: wanted.clone(), props }
     }
 
     /// A bookmark with the answer about it.
@@ -172,12 +194,11 @@ impl Listed {
             }
         }
         Listed {
-            source: source.clone(),
-            name: name.to_owned(),
             txg: number("createtxg").unwrap_or(0),
+            guid: number("guid"),
             kind: Some("bookmark"),
-            wanted: Arc::default(),
             props: OnceCell::from(props),
+            ..Listed::named(source, name.to_owned())
         }
     }
 
@@ -207,9 +228,137 @@ impl Listed {
         }
     }
 
-    /// Opens it, for a command that changes it.
-    pub(super) fn open(&self) -> Result<Dataset, pool::Error> {
-        self.source.pool().dataset(&self.name)
+    /// Returns whether it is a snapshot.
+    pub(super) fn is_snapshot(&self) -> bool {
+        self.name.contains('@')
+    }
+
+    /// The name of a snapshot within its dataset.
+    pub(super) fn short_name(&self) -> &str {
+        self.name.split_once('@').map_or("", |(_, short)| short)
+    }
+
+    /// The txg in which it was made, as far as an answer told it.
+    pub(super) fn txg(&self) -> u64 {
+        self.txg
+    }
+
+    /// Its kind.
+    pub(super) fn kind(&self) -> Result<Kind, Failed> {
+        let word = match self.kind {
+            _ if self.is_snapshot() => "snapshot",
+            Some(word) => word,
+            None => self.text("type")?.map_or("", |word| kind_word(&word)),
+        };
+        Ok(match word {
+            "filesystem" => Kind::Filesystem,
+            "volume" => Kind::Volume,
+            "snapshot" => Kind::Snapshot,
+            _ => Kind::Other,
+        })
+    }
+
+    /// Its kind, or that of the dataset that it is a snapshot of.
+    pub(super) fn head_kind(&self) -> Result<Kind, Failed> {
+        match self.name.split_once('@') {
+            Some((head, _)) => Listed::named(&self.source, head.to_owned()).kind(),
+            None => self.kind(),
+        }
+    }
+
+    /// Its guid.
+    pub(super) fn guid(&self) -> Result<u64, Failed> {
+        match self.guid {
+            Some(guid) => Ok(guid),
+            None => Ok(self.number("guid")?.unwrap_or(0)),
+        }
+    }
+
+    /// The value of a property, wanted or not; `None` if it does not have it.
+    pub(super) fn prop(&self, name: &str) -> Result<Option<Value>, Failed> {
+        if self.wanted.all || self.wanted.props.iter().any(|wanted| wanted == name) {
+            return self.value(name);
+        }
+        answers::prop(&self.source, &self.name, name)
+    }
+
+    /// The same as text.
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, Failed> {
+        Ok(self.prop(name)?.map(|value| value.to_string()))
+    }
+
+    /// The same as a number: a word by its number.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Failed> {
+        Ok(self.prop(name)?.and_then(|value| match value {
+            Value::Number(number) => Some(number),
+            Value::String(word) => prop::find(name)?.index_value(&word),
+        }))
+    }
+
+    /// Whether a property that is a number is set, and not 0.
+    pub(super) fn is(&self, name: &str) -> Result<bool, Failed> {
+        Ok(self.number(name)?.is_some_and(|number| number != 0))
+    }
+
+    /// Whether it is encrypted.
+    pub(super) fn is_encrypted(&self) -> Result<bool, Failed> {
+        Ok(self.number("encryption")?.is_some_and(|cipher| cipher != CRYPT_OFF))
+    }
+
+    /// Whether its own key opens it.
+    pub(super) fn is_encryption_root(&self) -> Result<bool, Failed> {
+        Ok(self.text("encryptionroot")?.is_some_and(|root| root == self.name))
+    }
+
+    /// Whether it is encrypted, and its key is not loaded now.
+    pub(super) fn lacks_key(&self) -> Result<bool, Failed> {
+        Ok(self.number("keystatus")? == Some(KEY_UNAVAILABLE))
+    }
+
+    /// Whether it is encrypted, and its key is loaded now.
+    pub(super) fn has_key(&self) -> Result<bool, Failed> {
+        Ok(self.number("keystatus")? == Some(KEY_AVAILABLE))
+    }
+
+    /// The datasets directly below, by name; of a snapshot, none.
+    pub(super) fn children(&self) -> Result<Vec<Listed>, Failed> {
+        if self.is_snapshot() {
+            return Ok(Vec::new());
+        }
+        let mut children = below(&self.source, (&self.name, 1), false, &Wanted::default())?;
+        children.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(children)
+    }
+
+    /// Its snapshots, oldest first; of a snapshot, none.
+    pub(super) fn snapshots(&self, wanted: &Wanted) -> Result<Vec<Listed>, Failed> {
+        if self.is_snapshot() {
+            return Ok(Vec::new());
+        }
+        let mut all = snapshots(&self.source, (&self.name, 1), wanted)?;
+        all.sort_by(|a, b| (a.txg, &a.name).cmp(&(b.txg, &b.name)));
+        Ok(all)
+    }
+
+    /// The guids of its snapshots, oldest first.
+    pub(super) fn snapshot_guids(&self) -> Result<Vec<u64>, Failed> {
+        self.snapshots(&Wanted::default())?.iter().map(Listed::guid).collect()
+    }
+
+    /// Its snapshot of this name, by the name that it has on disk.
+    pub(super) fn snapshot(&self, short: &str) -> Result<Option<Listed>, Failed> {
+        match Listed::find(&self.source, &format!("{}@{short}", self.name)) {
+            Ok(found) => Ok(Some(found)),
+            Err(failed) if is_missing(&failed) => Ok(None),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// The clones of a snapshot.
+    pub(super) fn clones(&self) -> Result<Vec<Listed>, Failed> {
+        let names = self.text("clones")?.unwrap_or_default();
+        let names = names.split(',').filter(|name| !name.is_empty());
+        Ok(names.map(|name| Listed::named(&self.source, name.to_owned())).collect())
     }
 
     /// The order of `zfs list`: by name of the dataset, the dataset before its snapshots, these by age.
@@ -290,6 +439,22 @@ impl Listed {
     }
 }
 
+impl Existing for Listed {
+    fn number(&self, name: &str) -> Option<u64> {
+        Listed::number(self, name).ok().flatten()
+    }
+}
+
+/// The word of a type, among those that are known.
+fn kind_word(word: &str) -> &'static str {
+    ["filesystem", "volume", "snapshot"].into_iter().find(|known| *known == word).unwrap_or("")
+}
+
+/// Whether a request failed because its dataset does not exist.
+pub(super) fn is_missing(failed: &Failed) -> bool {
+    matches!(&*failed.error, control::Error::Pool(e) if e.is_not_found())
+}
+
 /// What `ioc` lists up to `depth` levels below a dataset.
 fn list(
     source: &Arc<Query>,
@@ -338,6 +503,23 @@ pub(super) fn snapshots(
     wanted: &Wanted,
 ) -> Result<Vec<Listed>, Failed> {
     list(source, Ioc::SnapshotListNext, (name, depth), false, wanted)
+}
+
+/// The name of the dataset or snapshot with this guid. Of several, as of a snapshot that was received into its own pool again, the one that comes first
+/// where a dataset comes before those below it, and of these the last name.
+pub(super) fn with_guid(source: &Arc<Query>, guid: u64) -> Result<Option<String>, Failed> {
+    let top = Listed::named(source, source.name().to_owned());
+    if top.guid()? == guid {
+        return Ok(Some(top.name));
+    }
+    let all = list(source, Ioc::DatasetListNext, (&top.name, u64::from(u32::MAX)), true, &Wanted::default())?;
+    let head = |name: &str| name.split('@').next().unwrap_or(name).to_owned();
+    let order = |a: &Listed, b: &Listed| {
+        let (a, b) = (head(&a.name), head(&b.name));
+        let differing = a.split('/').zip(b.split('/')).find(|(a, b)| a != b);
+        differing.map_or_else(|| a.len().cmp(&b.len()), |(a, b)| b.cmp(a))
+    };
+    Ok(all.into_iter().filter(|one| one.guid == Some(guid)).min_by(order).map(|one| one.name))
 }
 
 /// The bookmarks of a dataset and of all below: those of `depth` levels. Only what is wanted is read of them: a redaction list may be damaged.

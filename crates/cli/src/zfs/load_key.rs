@@ -4,13 +4,12 @@
 //! `-L file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
 //! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
 
-use pool::{Dataset, KeyStatus};
-use site::records;
+use control::Failed;
 
-use super::select::{Selection, said};
+use super::listed::{Listed, Wanted};
+use super::select::{Selection, told};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::keys;
 use crate::names::Types;
 
@@ -36,12 +35,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     let mut selection = Selection::new(Types::HEADS);
     selection.recurse = recursive;
-    let (entries, whole) = selection.datasets(&names)?;
+    let (entries, whole) = selection.run(&names, &Wanted::default())?;
 
-    let done = if loading { KeyStatus::Available } else { KeyStatus::Unavailable };
     let (mut tried, mut failures) = (0, 0);
     for dataset in entries.iter() {
-        if recursive && (!is_root(dataset)? || status(dataset)? == done) {
+        if recursive && !has_work(dataset, loading).map_err(|e| failed(told(&e, dataset.name())))? {
             continue;
         }
         tried += 1;
@@ -67,19 +65,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(if failures > 0 { 255 } else { u8::from(!whole) })
 }
 
-fn is_root(dataset: &Dataset) -> Result<bool, Failure> {
-    let root = dataset.encryption_root().map_err(|e| failed(said(&e, dataset.name())))?;
-    Ok(root.as_deref() == Some(dataset.name()))
-}
-
-fn status(dataset: &Dataset) -> Result<KeyStatus, Failure> {
-    dataset.key_status().map_err(|e| failed(said(&e, dataset.name())))
+/// Whether it is an encryption root whose key is not yet loaded, or unloaded.
+fn has_work(dataset: &Listed, loading: bool) -> Result<bool, Failed> {
+    Ok(dataset.is_encryption_root()? && !if loading { dataset.has_key()? } else { dataset.lacks_key()? })
 }
 
 /// Checks that a dataset is an encryption root; `what` is the operation on its key.
-fn check_root(dataset: &Dataset, what: &str, error: impl Fn(String) -> Failure) -> Result<(), Failure> {
+fn check_root(dataset: &Listed, what: &str, error: impl Fn(String) -> Failure) -> Result<(), Failure> {
     let name = dataset.name();
-    match dataset.encryption_root().map_err(|e| failed(said(&e, name)))? {
+    match dataset.text("encryptionroot").map_err(|e| failed(told(&e, name)))? {
         None => Err(error(format!("'{name}' is not encrypted."))),
         Some(root) if root != name => {
             Err(error(format!("Keys must be {what} for encryption root of '{name}' ({root}).")))
@@ -88,37 +82,28 @@ fn check_root(dataset: &Dataset, what: &str, error: impl Fn(String) -> Failure) 
     }
 }
 
-fn load(dataset: &Dataset, location: Option<&str>, noop: bool) -> Result<(), Failure> {
+fn load(dataset: &Listed, location: Option<&str>, noop: bool) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key load error: {why}"));
     let name = dataset.name();
     check_root(dataset, "loaded", error)?;
-    if !noop && status(dataset)? == KeyStatus::Available {
+    if !noop && dataset.has_key().map_err(|e| failed(told(&e, name)))? {
         return Err(error(format!("Key already loaded for '{name}'.")));
     }
-    let key = keys::load(dataset.pool(), name, location)?;
+    let key = keys::load(dataset.source(), name, location)?;
     if noop {
         return Ok(());
     }
-    let stored = dataset.prop("keylocation").map_err(|e| failed(said(&e, name)))?.map(|p| p.value.to_string());
+    let stored = dataset.text("keylocation").map_err(|e| failed(told(&e, name)))?;
     let location = location.map(str::to_owned).or(stored).unwrap_or_default();
-    keys::keep(dataset.pool(), name, &location, &key)
+    keys::keep(dataset.source(), name, &location, &key)
 }
 
-fn unload(dataset: &Dataset) -> Result<(), Failure> {
+fn unload(dataset: &Listed) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key unload error: {why}"));
     let name = dataset.name();
     check_root(dataset, "unloaded", error)?;
-    let Some(mut record) = here().record(dataset.pool()) else { return Err(error(gone(name))) };
-    let dir = dataset.dir().id();
-    // a file that no longer exists is forgotten too
-    if !site::keys::give_up(dataset.pool(), &mut record, dir) {
-        return Err(error(gone(name)));
+    match site::keys::unload(dataset.source(), name)? {
+        true => Ok(()),
+        false => Err(error(format!("Key already unloaded for '{name}'."))),
     }
-    record.unloaded.retain(|other| *other != dir);
-    record.unloaded.push(dir);
-    Ok(records::remember(&record)?)
-}
-
-fn gone(name: &str) -> String {
-    format!("Key already unloaded for '{name}'.")
 }

@@ -5,12 +5,16 @@
 
 use std::path::Path;
 
-use pool::{Dataset, Error, KeyStatus};
+use control::Failed;
 
-use super::select::{Selection, open_dataset, said};
+use super::listed::{Listed, Wanted};
+use super::select::{Selection, find, told};
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
 use crate::names::Types;
+
+/// The properties that are looked at.
+const PROPS: [&str; 7] = ["zoned", "sharenfs", "sharesmb", "mountpoint", "canmount", "keystatus", "inconsistent"];
 
 /// The outcome for a file system.
 enum Verdict {
@@ -56,8 +60,8 @@ pub(super) fn mount(call: &Call<'_>) -> Outcome {
 }
 
 fn mount_one(name: &str, share: bool) -> Outcome {
-    let dataset = open_dataset(name, Types::FILESYSTEMS)?;
-    let verdict = judge(&dataset, share, true).map_err(|e| failed(said(&e, name)))?;
+    let dataset = find(name, Types::FILESYSTEMS)?;
+    let verdict = judge(&dataset, share, true).map_err(|e| failed(told(&e, name)))?;
     let what = if share { "share" } else { "mount" };
     Err(failed(match verdict {
         Verdict::Passed(why) => format!("cannot {what} '{name}': {why}"),
@@ -78,11 +82,11 @@ fn refusal(name: &str, share: bool) -> String {
 fn mount_all(names: &[String], share: bool) -> Outcome {
     let mut selection = Selection::new(Types::FILESYSTEMS);
     selection.recurse = true;
-    let (entries, whole) = selection.datasets(names)?;
+    let (entries, whole) = selection.run(names, &Wanted::props(&PROPS))?;
     let mut status = u8::from(!whole);
     for dataset in entries.iter() {
         let name = dataset.name();
-        if let Verdict::Wanted = judge(dataset, share, false).map_err(|e| failed(said(&e, name)))? {
+        if let Verdict::Wanted = judge(dataset, share, false).map_err(|e| failed(told(&e, name)))? {
             eprintln!("{}", refusal(name, share));
             status = 1;
         }
@@ -91,9 +95,9 @@ fn mount_all(names: &[String], share: bool) -> Outcome {
 }
 
 /// OpenZFS: the checks of `share_mount_one`.
-fn judge(dataset: &Dataset, share: bool, named: bool) -> Result<Verdict, Error> {
-    let text = |name: &str| -> Result<String, Error> {
-        let value = dataset.prop(name)?.map(|p| pool::prop::format(name, &p.value, false));
+fn judge(dataset: &Listed, share: bool, named: bool) -> Result<Verdict, Failed> {
+    let text = |name: &str| -> Result<String, Failed> {
+        let value = dataset.prop(name)?.map(|value| pool::prop::format(name, &value, false));
         Ok(value.unwrap_or_default())
     };
     let passed = |why: &str| Ok(Verdict::Passed(why.to_owned()));
@@ -118,10 +122,10 @@ fn judge(dataset: &Dataset, share: bool, named: bool) -> Result<Verdict, Error> 
         "noauto" if !named => return passed("'canmount' property is set to 'noauto'"),
         _ => {}
     }
-    if dataset.key_status()? == KeyStatus::Unavailable {
+    if dataset.lacks_key()? {
         return passed("encryption key not loaded");
     }
-    if dataset.is_inconsistent() {
+    if dataset.is("inconsistent")? {
         return passed(
             "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"",
         );
@@ -153,8 +157,8 @@ pub(super) fn unmount(call: &Call<'_>) -> Outcome {
         };
         return Err(failed(format!("cannot {what} '{name}': {why}")));
     }
-    let dataset = open_dataset(name, Types::FILESYSTEMS)?;
-    let text = |prop: &str| dataset.prop(prop).ok().flatten().map(|p| p.value.to_string()).unwrap_or_default();
+    let dataset = find(name, Types::FILESYSTEMS)?;
+    let text = |prop: &str| dataset.text(prop).ok().flatten().unwrap_or_default();
     let why = match (share, text("mountpoint").as_str()) {
         (true, _) if text("sharenfs") == "off" && text("sharesmb") == "off" => {
             "legacy share\nuse exports(5) or smb.conf(5) to unshare this filesystem"

@@ -106,11 +106,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 /// `zfs receive -A`.
 fn discard(session: &Session, name: &str) -> Outcome {
-    let head = session.open(name, Types::HEADS).map_err(|failure| match failure {
+    let head = session.dataset(name, Types::HEADS).map_err(|failure| match failure {
         Failure::Failed(why) => usage(why),
         other => other,
     })?;
-    if head.receive_resume_token().map_err(|e| failed(said(&e, name)))?.is_none() {
+    if head.text("receive_resume_token").map_err(|e| failed(said(&e, name)))?.is_none() {
         return Err(failed(format!("'{name}' does not have any resumable receive state to abort")));
     }
     let done = session.control(name)?.call(Ioc::Destroy, &format!("{name}/%recv"), &NvList::new());

@@ -3,9 +3,9 @@
 use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
-use pool::Dataset;
 
 use super::ancestors::{self, Ancestors};
+use super::listed::Listed;
 use super::session::Session;
 use super::words::standard;
 use crate::command::Call;
@@ -38,7 +38,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         (false, false) => Types::DATASETS,
     };
     Session::run(|session| {
-        let dataset = session.open(from, types)?;
+        let dataset = session.dataset(from, types)?;
         if let Ancestors::Made { unmountable } = ancestors
             && names::check_new(to, Types::HEADS).is_ok()
         {
@@ -48,7 +48,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-fn rename(session: &Session, dataset: &Dataset, to: &str, recursive: bool) -> Outcome {
+fn rename(session: &Session, dataset: &Listed, to: &str, recursive: bool) -> Outcome {
     let from = dataset.name();
     if from == to {
         return Ok(0);

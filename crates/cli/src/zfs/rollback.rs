@@ -1,12 +1,13 @@
 //! `zfs rollback`.
 
 use base::Errno;
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::NvList;
-use pool::{Bookmark, Dataset, Kind, ListOptions};
+use pool::Kind;
 
 use super::destroyer::{self, Destroyer, Options};
-use super::select::{self, said};
+use super::listed::{self, Listed, Wanted};
+use super::select::{self, told};
 use super::session::Session;
 use super::words::{BAD_TYPE, standard};
 use super::{dependents, set};
@@ -22,10 +23,10 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let recurse = clones || call.args.has('r');
     let name = &destroyer::only_operand(call)?;
     Session::run(|session| {
-        let snap = session.open(name, Types::SNAPSHOTS)?;
+        let snap = session.dataset(name, Types::SNAPSHOTS)?;
         let (head, _) = name.split_once('@').unwrap_or((name, ""));
-        let head = select::open_dataset(head, Types::HEADS)?;
-        let younger = Younger::find(&head, &snap).map_err(|e| failed(said(&e, name)))?;
+        let head = select::find(head, Types::HEADS)?;
+        let younger = Younger::find(&head, &snap).map_err(|e| failed(told(&e, name)))?;
         if !younger.check(name, recurse, clones)? {
             return Ok(1);
         }
@@ -36,37 +37,22 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 /// The snapshots, bookmarks and clones that are younger than the rollback's target.
 struct Younger {
-    snaps: Vec<Dataset>,
-    marks: Vec<Bookmark>,
+    snaps: Vec<Listed>,
+    marks: Vec<Listed>,
 }
 
 impl Younger {
-    fn find(head: &Dataset, snap: &Dataset) -> Result<Younger, pool::Error> {
-        let born = snap.phys().creation_txg;
-        let mut snaps = head.snapshots()?;
-        snaps.retain(|snap| snap.phys().creation_txg > born);
-        let options = ListOptions {
-            depth: Some(1),
-            filesystems: false,
-            volumes: false,
-            snapshots: false,
-            bookmarks: true,
-            special: false,
-        };
-        let mut marks = Vec::new();
-        for entry in head.pool().list(head.name(), &options)? {
-            if let pool::Entry::Bookmark(mark) = entry {
-                let own = mark.name().split('#').next() == Some(head.name());
-                if own && mark.phys().creation_txg > born {
-                    marks.push(mark);
-                }
-            }
-        }
+    fn find(head: &Listed, snap: &Listed) -> Result<Younger, Failed> {
+        let is_younger = |one: &Listed| one.txg() > snap.txg();
+        let mut snaps = head.snapshots(&Wanted::props(&["clones"]))?;
+        snaps.retain(is_younger);
+        let mut marks = listed::bookmarks(head.source(), (head.name(), 1), &Wanted::default())?;
+        marks.retain(is_younger);
         Ok(Younger { snaps, marks })
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        self.snaps.iter().map(Dataset::name).chain(self.marks.iter().map(Bookmark::name))
+        self.snaps.iter().chain(&self.marks).map(Listed::name)
     }
 
     /// Returns whether the rollback may be done; otherwise prints what is in the way.
@@ -91,7 +77,7 @@ impl Younger {
         }
         let mut good = true;
         for snap in &self.snaps {
-            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))?.all {
+            for dataset in dependents::of(snap).map_err(|e| failed(told(&e, snap.name())))?.all {
                 if good {
                     eprintln!(
                         "cannot rollback to '{target}': clones of previous snapshots exist\n\
@@ -110,7 +96,7 @@ impl Younger {
             Options { verbose: false, parsable: false, dry_run: false, defer: false, recurse: false, clones: true };
         let mut destroyer = Destroyer::new(session, options);
         for snap in &self.snaps {
-            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))?.all {
+            for dataset in dependents::of(snap).map_err(|e| failed(told(&e, snap.name())))?.all {
                 destroyer.add(&dataset)?;
             }
             destroyer.add(snap)?;
@@ -126,10 +112,10 @@ impl Younger {
 }
 
 /// Does the rollback. A volume whose reservation matched its size gets a matching one again.
-fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
+fn back(session: &Session, head: &Listed, target: &str) -> Outcome {
     let name = head.name();
-    let number = |ds: &Dataset, prop: &str| ds.prop(prop).ok().flatten().and_then(|p| p.value.number());
-    let volume = head.kind().map_err(|e| failed(said(&e, name)))? == Kind::Volume;
+    let number = |dataset: &Listed, prop: &str| dataset.number(prop).ok().flatten();
+    let volume = head.kind().map_err(|e| failed(told(&e, name)))? == Kind::Volume;
     let old_size = if volume { number(head, "volsize") } else { None };
     let reserved = old_size.is_some() && old_size == number(head, "refreservation");
     let mut input = NvList::new();
@@ -144,7 +130,7 @@ fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
         return Err(failed(format!("cannot rollback '{name}': {why}")));
     }
     if reserved {
-        let now = number(&destroyer::reopen(name)?, "volsize");
+        let now = number(&select::find(name, Types::HEADS)?, "volsize");
         if let Some(now) = now.filter(|now| Some(*now) != old_size) {
             let mut props = NvList::new();
             props.insert("refreservation", now);

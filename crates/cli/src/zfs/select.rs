@@ -9,14 +9,13 @@ use base::Errno;
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::prop::PropKind;
-use pool::{Dataset, Entry, Error, Kind, Pool, Value};
+use pool::{Error, Value};
 use site::Query;
 
 use super::listed::{self, Listed, Wanted};
 use crate::answers;
 use crate::columns::{Column, Of, column};
 use crate::error::{Failure, failed, usage};
-use crate::here::here;
 use crate::names::{self, Types};
 use crate::pools;
 
@@ -94,8 +93,8 @@ impl Selection {
         if names.is_empty() {
             let (open, all_open) = pools::open_all()?;
             whole = all_open;
-            for pool in open {
-                let source = Arc::new(here().query(&pool));
+            for source in open {
+                let source = Arc::new(source);
                 let top = Listed::top(&source, &wanted).map_err(|e| failed(e.to_string()))?;
                 let all = Selection { recurse: true, ..self.clone() };
                 found.extend(all.under(top, &wanted).map_err(|e| failed(e.to_string()))?);
@@ -120,14 +119,6 @@ impl Selection {
         Ok((found, whole))
     }
 
-    /// As [`Selection::run`], opened: without bookmarks.
-    pub(super) fn datasets(&self, names: &[String]) -> Result<(Vec<Dataset>, bool), Failure> {
-        let (found, whole) = self.run(names, &Wanted::default())?;
-        let open = |entry: &Listed| entry.open().map_err(|e| failed(said(&e, entry.name())));
-        let datasets = found.iter().filter(|entry| !entry.is_bookmark()).map(open).collect::<Result<Vec<_>, _>>()?;
-        Ok((datasets, whole))
-    }
-
     /// The datasets that one operand selects.
     fn named(&self, name: &str, wanted: &Wanted) -> Result<Vec<Listed>, Failure> {
         let mut accepted = self.types;
@@ -135,8 +126,8 @@ impl Selection {
             accepted.filesystems = true;
             accepted.volumes |= self.types.snapshots || self.types.bookmarks;
         }
-        let pool = find_pool(name, accepted)?;
-        let entry = Listed::ask(&Arc::new(here().query(&pool)), name, wanted).map_err(|e| failed(told(&e, name)))?;
+        let source = find_pool(name, accepted)?;
+        let entry = Listed::ask(&source, name, wanted).map_err(|e| failed(told(&e, name)))?;
         if !entry.fits(accepted) {
             return Err(bad_type(name));
         }
@@ -235,7 +226,7 @@ fn sort_key(entry: &Listed, column: &Column) -> Result<Option<Value>, Failed> {
 }
 
 /// The imported pool that a dataset of one of these kinds is in; the message is OpenZFS's.
-fn find_pool(name: &str, accepted: Types) -> Result<Arc<Pool>, Failure> {
+fn find_pool(name: &str, accepted: Types) -> Result<Arc<Query>, Failure> {
     let cannot = |why: &str| failed(format!("cannot open '{name}': {why}"));
     if name.starts_with('/') || name.starts_with("./") {
         // nothing is mounted to which a path could lead
@@ -245,44 +236,16 @@ fn find_pool(name: &str, accepted: Types) -> Result<Arc<Pool>, Failure> {
     pools::of_dataset(name)?.ok_or_else(|| cannot("dataset does not exist"))
 }
 
-fn bad_type(name: &str) -> Failure {
+/// The message for a dataset of a kind that the command does not take.
+pub(super) fn bad_type(name: &str) -> Failure {
     failed(format!("cannot open '{name}': operation not applicable to datasets of this type"))
 }
 
 /// Finds one dataset, snapshot or bookmark.
 pub(super) fn find(name: &str, accepted: Types) -> Result<Listed, Failure> {
-    let pool = find_pool(name, accepted)?;
-    let source = Arc::new(here().query(&pool));
-    let entry = Listed::ask(&source, name, &Wanted::default()).map_err(|e| failed(told(&e, name)))?;
+    let source = find_pool(name, accepted)?;
+    let entry = Listed::find(&source, name).map_err(|e| failed(told(&e, name)))?;
     if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }
-}
-
-/// Opens one dataset, snapshot or bookmark.
-pub(super) fn open(name: &str, accepted: Types) -> Result<Entry, Failure> {
-    let pool = find_pool(name, accepted)?;
-    let opened = match name.contains('#') {
-        true => pool.bookmark(name).map(Entry::Bookmark),
-        false => pool.dataset(name).map(Entry::Dataset),
-    };
-    let entry = opened.map_err(|e| failed(said(&e, name)))?;
-    let fits = match &entry {
-        Entry::Bookmark(_) => accepted.bookmarks,
-        Entry::Dataset(ds) => match ds.kind().map_err(|e| failed(said(&e, name)))? {
-            Kind::Filesystem => accepted.filesystems,
-            Kind::Volume => accepted.volumes,
-            Kind::Snapshot => accepted.snapshots,
-            Kind::Other => false,
-        },
-    };
-    if fits { Ok(entry) } else { Err(bad_type(name)) }
-}
-
-/// Opens a file system, volume or snapshot.
-pub(super) fn open_dataset(name: &str, accepted: Types) -> Result<Dataset, Failure> {
-    match open(name, accepted)? {
-        Entry::Dataset(ds) => Ok(ds),
-        Entry::Bookmark(_) => Err(bad_type(name)),
-    }
 }
 
 /// An error about a dataset in OpenZFS's words.
@@ -304,8 +267,7 @@ pub(super) fn told(failed: &Failed, name: &str) -> String {
     }
 }
 
-/// Returns whether a dataset belongs to a container.
-pub(super) fn is_zoned(dataset: &Dataset) -> bool {
-    let zoned = dataset.prop("zoned").ok().flatten();
-    zoned.and_then(|p| p.value.number()).is_some_and(|n| n != 0)
+/// Whether a dataset belongs to a container, as far as that can be read.
+pub(super) fn is_zoned(dataset: &Listed) -> bool {
+    dataset.is("zoned").unwrap_or(false)
 }

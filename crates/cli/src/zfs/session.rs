@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use control::{Control, Failed, Ioc};
 use nvlist::NvList;
-use pool::{Dataset, Spa};
+use pool::Spa;
 
+use super::listed::Listed;
 use super::select;
 use crate::error::{Failure, Outcome, failed};
 use crate::here::here;
@@ -94,12 +95,12 @@ impl Session {
         self.reach(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
     }
 
-    /// Opens a dataset of one of these kinds that the command is to change.
-    pub(super) fn open(&self, name: &str, types: Types) -> Result<Dataset, Failure> {
+    /// Finds a dataset of one of these kinds that the command is to change.
+    pub(super) fn dataset(&self, name: &str, types: Types) -> Result<Listed, Failure> {
         if names::check(name, types).is_ok() {
             self.reach(name)?;
         }
-        select::open_dataset(name, types)
+        select::find(name, types)
     }
 
     /// Waits until destroyed datasets are freed, as nothing would free them between commands; on a terminal a bar

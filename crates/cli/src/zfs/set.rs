@@ -3,15 +3,17 @@
 use base::Errno;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
-use pool::{Dataset, Kind};
+use pool::Kind;
 
-use super::select::{is_zoned, said};
+use super::listed::Listed;
+use super::select::{is_zoned, told};
 use super::session::Session;
 use super::volume;
 use super::words::{of_property, standard};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
+use crate::pools;
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 
@@ -43,7 +45,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Session::run(|session| {
         let mut status = 0;
         for name in names {
-            let dataset = match session.open(name, Types::DATASETS) {
+            let dataset = match session.dataset(name, Types::DATASETS) {
                 Err(Failure::Failed(why)) => {
                     eprintln!("{why}");
                     status = status.max(1);
@@ -63,41 +65,43 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-fn set(session: &Session, dataset: &Dataset, list: &[Said]) -> Result<(), Failure> {
+fn set(session: &Session, dataset: &Listed, list: &[Said]) -> Result<(), Failure> {
     let name = dataset.name();
     let cannot = |why: String| failed(format!("cannot set property for '{name}': {why}"));
-    let kind = dataset.kind().map_err(|e| failed(said(&e, name)))?;
+    let kind = dataset.kind().map_err(|e| failed(told(&e, name)))?;
     let target = Target {
         kind,
         existing: Some(dataset),
-        large_blocks: dataset.pool().feature_enabled("large_blocks"),
+        large_blocks: pools::has_feature(dataset.source(), "large_blocks").map_err(|e| failed(told(&e, name)))?,
         zoned: is_zoned(dataset),
         key_params: false,
     };
     let mut props = valid(list, &target).map_err(cannot)?;
     if kind == Kind::Volume {
-        reserve(dataset, &mut props);
+        reserve(dataset, &mut props).map_err(|e| failed(told(&e, name)))?;
     }
     apply(session, name, props)
 }
 
 /// Adjusts the reservation of a volume to its new size, if it matched the size before; `auto` is what the size needs.
-fn reserve(volume: &Dataset, props: &mut NvList) {
-    let number = |name: &str| volume.prop(name).ok().flatten().and_then(|p| p.value.number());
+fn reserve(volume: &Listed, props: &mut NvList) -> Result<(), Failed> {
+    let number = |name: &str| volume.number(name).ok().flatten();
+    let tops = || volume::Tops::of(volume.source());
     let size = props.get_u64("volsize");
     match (size, props.get_u64("refreservation")) {
         (Some(size), None) => {
-            if let Some(reservation) = volume::follow(volume, size) {
+            if let Some(reservation) = tops()?.follow(volume, size) {
                 props.insert("refreservation", reservation);
             }
         }
         (size, Some(u64::MAX)) => {
             let size = size.or_else(|| number("volsize")).unwrap_or(0);
             let block = number("volblocksize").unwrap_or(volume::BLOCK_SIZE);
-            props.insert("refreservation", volume::reservation(volume.pool(), size, block));
+            props.insert("refreservation", tops()?.reservation(size, block));
         }
         _ => {}
     }
+    Ok(())
 }
 
 /// Sets checked properties.

@@ -1,11 +1,12 @@
 //! `zfs snapshot`.
 
 use base::Errno;
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
-use pool::{Dataset, Kind};
+use pool::Kind;
 
-use super::select::{self, said};
+use super::listed::Listed;
+use super::select::{self, told};
 use super::session::Session;
 use super::words::{self, standard};
 use crate::command::Call;
@@ -48,7 +49,7 @@ fn gather(session: &Session, operands: &[String], recursive: bool) -> Result<NvL
         let (head, snap) = operand.split_once('@').ok_or_else(|| usage(""))?;
         session.reach(head)?;
         // as in OpenZFS, a dataset that does not exist is a usage error
-        let head = select::open_dataset(head, Types::HEADS).map_err(misuse)?;
+        let head = select::find(head, Types::HEADS).map_err(misuse)?;
         add(&mut snaps, &head, snap, recursive)?;
     }
     Ok(snaps)
@@ -61,16 +62,15 @@ fn misuse(failure: Failure) -> Failure {
     }
 }
 
-fn add(snaps: &mut NvList, head: &Dataset, snap: &str, recursive: bool) -> Result<(), Failure> {
+fn add(snaps: &mut NvList, head: &Listed, snap: &str, recursive: bool) -> Result<(), Failure> {
     // a partly received dataset has no snapshot yet
-    if recursive && head.is_inconsistent() {
+    let trouble = |e: Failed| failed(told(&e, head.name()));
+    if recursive && head.is("inconsistent").map_err(trouble)? {
         return Ok(());
     }
     snaps.insert(format!("{}@{snap}", head.name()), ());
     if recursive {
-        let mut children = head.children().map_err(|e| failed(said(&e, head.name())))?;
-        children.sort_by(|a, b| a.name().cmp(b.name()));
-        children.iter().try_for_each(|child| add(snaps, child, snap, true))?;
+        head.children().map_err(trouble)?.iter().try_for_each(|child| add(snaps, child, snap, true))?;
     }
     Ok(())
 }

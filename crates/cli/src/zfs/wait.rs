@@ -25,7 +25,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     Session::run(|session| {
-        session.open(name, Types::FILESYSTEMS)?;
+        session.dataset(name, Types::FILESYSTEMS)?;
         let mut input = NvList::new();
         input.insert("wait_activity", DELETEQ);
         let done = session.requests(name)?.call(Ioc::WaitFs, name, &input);

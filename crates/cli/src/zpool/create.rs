@@ -214,7 +214,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     match &key {
         Some(key) => {
             let location = root.get_str("keylocation").unwrap_or("prompt");
-            keys::remember_change(visible, &pools::open(&record)?, Some((location, key)))
+            keys::remember_change(visible, &pools::query(&record)?, Some((location, key)))
         }
         None => Ok(()),
     }

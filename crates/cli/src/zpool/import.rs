@@ -11,11 +11,11 @@ use control::stats::TIMESTAMP;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
-use pool::{KeyStatus, ListOptions, Pool, Spa};
+use pool::Spa;
 use site::import::{How, is_foreign};
 use site::rewind::{Policy, Rewind};
 use site::tryimport::{ERRNO, LOAD_INFO, MISSING_VDEVS};
-use site::{Imported, Machine};
+use site::{Imported, Machine, Query};
 use vdev::import::{Candidate, PoolState};
 
 use super::activity::ctime;
@@ -91,6 +91,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         eprintln!("no pools available to import");
         return Ok(0);
     }
+    let machine = Machine::new(here().clone(), writable::caller());
     let mut status = 0;
     for (n, candidate) in found.iter().enumerate() {
         if options.all {
@@ -106,7 +107,14 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             if n > 0 {
                 println!();
             }
-            print!("{}", show(candidate));
+            match show(&machine, candidate) {
+                Ok(text) => print!("{text}"),
+                // it has gone since it was found
+                Err(e) => {
+                    eprintln!("cannot show '{}': {e}", candidate.name);
+                    status = 1;
+                }
+            }
         }
     }
     Ok(status)
@@ -282,7 +290,10 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     let machine = Machine::new(here().clone(), writable::caller()).keeping_open();
     let request = how.request(candidate, stored);
     if is_foreign(candidate) && !options.force {
-        return Err(in_use_elsewhere(candidate, last_used(&machine, request)));
+        return Err(in_use_elsewhere(
+            candidate,
+            last_used(&machine, &How { missing_log: true, ..how }.trial(candidate)),
+        ));
     }
     let answer = machine.call(Ioc::PoolImport, &name, &request);
     let answer = answer.map_err(|e| why_not(candidate, &name, options, &e))?;
@@ -296,7 +307,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     let record = pools::find(&name)?;
     match here().changing(&record) {
         Some(spa) => finish(&spa, &doing(candidate, &name), options),
-        None if options.load_keys => load_keys(&pools::open(&record)?, options),
+        None if options.load_keys => load_keys(&pools::query(&record)?, options),
         None => Ok(0),
     }
 }
@@ -311,9 +322,8 @@ fn doing(candidate: &Candidate, name: &str) -> String {
 }
 
 /// The time at which a pool was changed last; 0 if it does not open.
-fn last_used(machine: &Machine, mut request: NvList) -> u64 {
-    ["guid", "props", "flags"].into_iter().for_each(|key| drop(request.remove(key)));
-    let tried = machine.call(Ioc::PoolTryImport, "", &request);
+fn last_used(machine: &Machine, trial: &NvList) -> u64 {
+    let tried = machine.call(Ioc::PoolTryImport, "", trial);
     tried.ok().and_then(|config| config.get_u64(TIMESTAMP)).unwrap_or(0)
 }
 
@@ -361,7 +371,7 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
 fn finish(spa: &Arc<Spa>, doing: &str, options: &Options) -> Outcome {
     writable::catch_up(spa);
     let view = spa.view().map_err(|e| failed(format!("{doing}: {e}")))?;
-    let status = if options.load_keys { load_keys(&view, options)? } else { 0 };
+    let status = if options.load_keys { load_keys(&here().query(&view), options)? } else { 0 };
     // logs that cannot be opened now can be later
     let status = if options.mount && !replay::all(spa)? { 1 } else { status };
     here().hide_changes(spa);
@@ -420,20 +430,14 @@ fn missing_logs(pool: &str, tree: &NvList) -> String {
 
 /// Loads the keys of all encryption roots; those in files are remembered by their location. A failure is reported, and
 /// does not undo the import.
-fn load_keys(pool: &Arc<Pool>, options: &Options) -> Outcome {
-    let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
+fn load_keys(query: &Query, options: &Options) -> Outcome {
+    let roots = keys::without_key(query).map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))?;
     let mut status = 0;
-    for entry in pool.list(pool.name(), &ListOptions::DATASETS).map_err(trouble)? {
-        let Some(dataset) = entry.dataset() else { continue };
-        let is_root = dataset.encryption_root().map_err(trouble)?.as_deref() == Some(dataset.name());
-        if !is_root || dataset.key_status().map_err(trouble)? != KeyStatus::Unavailable {
-            continue;
-        }
-        match keys::load(pool, dataset.name(), options.key_location.as_deref()) {
+    for root in roots {
+        match keys::load(query, &root.name, options.key_location.as_deref()) {
             Ok(key) => {
-                let stored = dataset.prop("keylocation").map_err(trouble)?.map(|p| p.value.to_string());
-                let location = options.key_location.clone().or(stored).unwrap_or_default();
-                keys::keep(pool, dataset.name(), &location, &key)?;
+                let location = options.key_location.clone().unwrap_or(root.location);
+                keys::keep(query, &root.name, &location, &key)?;
             }
             Err(Failure::Failed(why)) => {
                 eprintln!("{why}");

@@ -177,7 +177,7 @@ fn take_repeat(operands: &mut Vec<String>, by_guid: bool) -> Result<Repeat, Fail
 }
 
 fn everything() -> Result<Vec<Query>, Failure> {
-    Ok(pools::open_all()?.0.iter().map(|pool| here().query(pool)).collect())
+    Ok(pools::open_all()?.0)
 }
 
 impl Wanted {

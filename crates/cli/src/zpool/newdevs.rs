@@ -9,10 +9,11 @@ use std::sync::Arc;
 use base::Guid;
 use nvlist::NvList;
 use ondisk::label::key;
+use site::Query;
 use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
 use vdev::{Access, Device, DeviceKind, device};
 
-use super::vdevs::Class;
+use super::vdevs::{Class, brief_stats};
 use crate::error::{Failure, cause, failed};
 use crate::here::here;
 use crate::pools;
@@ -304,9 +305,10 @@ fn refusal(path: &str, found: InUse, imported: &HashSet<u64>, as_spare: bool, fo
 /// The imported pools that have this spare or cache device.
 pub(super) fn owners(leaf: Guid, list: &str) -> Vec<String> {
     let Ok((all, _)) = pools::open_all() else { return Vec::new() };
-    let has = |pool: &&Arc<pool::Pool>| {
-        let devices = if list == key::SPARES { pool.spares() } else { pool.l2cache() };
-        devices.is_ok_and(|devices| devices.iter().any(|device| device.get_u64(key::GUID) == Some(leaf.0)))
+    let has = |query: &&Query| {
+        let tree = brief_stats(query).ok().and_then(|config| config.get_nvlist(key::VDEV_TREE).cloned());
+        let devices = tree.as_ref().and_then(|tree| tree.get_nvlist_array(list)).unwrap_or_default();
+        devices.iter().any(|device| device.get_u64(key::GUID) == Some(leaf.0))
     };
-    all.iter().filter(has).map(|pool| pool.name().to_owned()).collect()
+    all.iter().filter(has).map(|query| query.name().to_owned()).collect()
 }

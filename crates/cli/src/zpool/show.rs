@@ -1,13 +1,13 @@
 //! The output of `zpool import` for pools that could be imported (OpenZFS: `show_import`).
 
 use control::stats::{Activity, VdevStats};
+use control::{Failed, Ioc};
 use nvlist::NvList;
 use ondisk::label::key;
-use pool::OpenOptions;
-use site::import::is_foreign;
+use site::Machine;
+use site::import::{is_foreign, trial};
 use site::tryimport::{
     AUX, AUX_BAD_GUID_SUM, AUX_NO_REPLICAS, AUX_UNSUP_FEAT, AUX_VERSION_NEWER, LOAD_INFO, OLDER_STATE, UNSUP_FEAT,
-    try_import,
 };
 use vdev::import::{Candidate, PoolState};
 use vdev::{VdevAux, VdevState};
@@ -29,7 +29,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Reads them from a configuration ([`try_import`]). `foreign` says whether another host uses the pool.
+    /// Reads them from a configuration ([`Ioc::PoolTryImport`]). `foreign` says whether another host uses the pool.
     pub(super) fn of(config: &NvList, foreign: bool) -> View {
         let info = config.get_nvlist(LOAD_INFO);
         let root = config.get_nvlist(key::VDEV_TREE);
@@ -69,14 +69,14 @@ impl View {
     }
 }
 
-fn look(candidate: &Candidate) -> View {
+fn look(machine: &Machine, candidate: &Candidate) -> Result<View, Failed> {
     let foreign = candidate.state == PoolState::Active && candidate.hostid.unwrap_or(0) != 0 && is_foreign(candidate);
-    View::of(&try_import(candidate, &OpenOptions::default()), foreign)
+    Ok(View::of(&machine.call(Ioc::PoolTryImport, "", &trial(candidate))?, foreign))
 }
 
 /// A candidate as `zpool import` shows it (OpenZFS: `show_import`).
-pub(super) fn show(candidate: &Candidate) -> String {
-    let view = look(candidate);
+pub(super) fn show(machine: &Machine, candidate: &Candidate) -> Result<String, Failed> {
+    let view = look(machine, candidate)?;
     let indent = if view.comment.is_some() { " " } else { "" };
     let health = if view.faulted { "FAULTED" } else { view.state.name() };
     let destroyed = if candidate.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
@@ -116,7 +116,7 @@ pub(super) fn show(candidate: &Candidate) -> String {
              \t{indent}exact configuration cannot be determined.\n"
         ));
     }
-    text
+    Ok(text)
 }
 
 /// The tree of a candidate.

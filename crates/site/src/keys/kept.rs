@@ -1,16 +1,18 @@
 //! Keys that outlive a process: those in files, by their location in the pool's record; others with the agent.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use codec::crypt::WrappingKey;
 use pool::Pool;
 
-use super::{Root, cause, waits};
-use crate::{Error, Front, Imported, agent, records};
+use super::{Root, cause, load, waits};
+use crate::{Error, Front, Imported, Query, agent, records};
 
 /// Loads the keys of a pool that were loaded by earlier commands. The front is warned of a key that can no longer be
 /// loaded.
 pub fn load_kept(pool: &Arc<Pool>, record: &Imported, front: &dyn Front) {
+    let query = Query::of_found(pool.clone(), HashMap::new());
     for (dir, location) in &record.keys {
         // a root that no longer exists needs no key
         let Some(root) = root_of(pool, *dir).and_then(|root| pool.dir_by_id(root).ok()) else { continue };
@@ -18,7 +20,7 @@ pub fn load_kept(pool: &Arc<Pool>, record: &Imported, front: &dyn Front) {
             front.warn(&format!("the key of '{}' is not read again: {location} is no file", root.name()));
             continue;
         }
-        if let Err(why) = Root::find(pool, root.name()).and_then(|root| root.load_file(location)) {
+        if let Err(why) = Root::find(&query, root.name()).and_then(|root| root.load_file(location)) {
             front.warn(&format!("Key load error: {why}"));
         }
     }
@@ -29,7 +31,7 @@ pub fn load_kept(pool: &Arc<Pool>, record: &Imported, front: &dyn Front) {
     for (dir, key) in kept {
         // a root that no longer exists, or has another key now, needs none
         let root = root_of(pool, dir).and_then(|root| pool.dir_by_id(root).ok());
-        let _ = root.map(|root| pool.load_key(root.name(), &key));
+        let _ = root.map(|root| load(&query, root.name(), &key));
     }
 }
 
@@ -60,9 +62,38 @@ pub fn settle(pool: &Arc<Pool>) -> Result<(), Error> {
     if record == before { Ok(()) } else { records::remember(&record) }
 }
 
+/// Forgets the key of an encryption root: no command loads it from now on without being asked to. Returns whether it was kept; a file that no
+/// longer exists is forgotten too.
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn unload(query: &Query, root: &str) -> Result<bool, Error> {
+    let pool = query.pool();
+    let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(false) };
+    if !give_up(pool, &mut record, dir.id()) {
+        return Ok(false);
+    }
+    record.unloaded.retain(|other| *other != dir.id());
+    record.unloaded.push(dir.id());
+    records::remember(&record)?;
+    Ok(true)
+}
+
+/// Forgets the key that a dataset had of its own, where it is under its parent's now.
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn forget(query: &Query, root: &str) -> Result<(), Error> {
+    let (Some(mut record), Ok(dir)) = (record_of(query.pool()), query.pool().dir(root)) else { return Ok(()) };
+    agent::drop_key(record.guid, dir.id());
+    let count = record.keys.len();
+    record.keys.retain(|(root, _)| *root != dir.id());
+    if record.keys.len() == count { Ok(()) } else { records::remember(&record) }
+}
+
 /// Removes the key of an encryption root from the agent, and its location from the record. Returns whether it was
 /// there.
-pub fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
+fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
     let count = record.keys.len();
     forget_place(pool, record, root);
     drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
@@ -83,7 +114,8 @@ fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
 ///
 /// # Errors
 /// When the record cannot be written.
-pub fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey, front: &dyn Front) -> Result<(), Error> {
+pub fn keep(query: &Query, root: &str, location: &str, key: &WrappingKey, front: &dyn Front) -> Result<(), Error> {
+    let pool = query.pool();
     let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
     let before = record.clone();
     forget_place(pool, &mut record, dir.id());

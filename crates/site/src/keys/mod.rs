@@ -8,16 +8,23 @@ mod kept;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::sync::Arc;
 
 use codec::crypt::{WrappingKey, Zeroizing};
-use pool::{KeyFormat, Pool};
+use control::{Failed, Ioc};
+use nvlist::{NvList, Value};
+use pool::KeyFormat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub use kept::{give_up, keep, load_kept, settle};
+pub use kept::{forget, keep, load_kept, settle, unload};
+
+use crate::Query;
 
 /// Limit on the bytes read from a key file: longer than any key.
 const KEY_MAX: usize = 4096;
+
+/// The key in a request, in the part that is never written to the history.
+const HIDDEN: &str = "hidden_args";
+const WKEYDATA: &str = "wkeydata";
 
 /// The material a key is made of.
 pub type Secret = Zeroizing<Vec<u8>>;
@@ -25,7 +32,7 @@ pub type Secret = Zeroizing<Vec<u8>>;
 /// An encryption root whose key is to be loaded.
 #[derive(Debug)]
 pub struct Root<'a> {
-    pool: &'a Arc<Pool>,
+    query: &'a Query,
     name: &'a str,
     salt: u64,
     iters: u64,
@@ -40,15 +47,16 @@ impl<'a> Root<'a> {
     ///
     /// # Errors
     /// The reason, in OpenZFS's words where it has some.
-    pub fn find(pool: &'a Arc<Pool>, name: &'a str) -> Result<Root<'a>, String> {
-        let dataset = pool.dataset(name).map_err(|e| e.to_string())?;
-        let info = dataset.crypto().map_err(|e| e.to_string())?;
-        let Some((info, format)) = info.and_then(|info| info.keyformat.map(|format| (info, format))) else {
-            return Err(format!("'{name}' is not encrypted."));
-        };
-        let stored = dataset.prop("keylocation").map_err(|e| e.to_string())?.map(|p| p.value.to_string());
-        let (salt, iters) = (info.pbkdf2_salt, info.pbkdf2_iters);
-        Ok(Root { pool, name, salt, iters, format, location: stored.unwrap_or_default() })
+    pub fn find(query: &'a Query, name: &'a str) -> Result<Root<'a>, String> {
+        let mut input = NvList::new();
+        let props = ["keyformat", "keylocation", "pbkdf2salt", "pbkdf2iters"];
+        input.insert("props", Value::StringArray(props.iter().map(|prop| (*prop).into()).collect()));
+        let props = query.call(Ioc::ObjsetStats, name, &input).map_err(|e| e.to_string())?;
+        let number = |prop: &str| props.get_nvlist(prop).and_then(|prop| prop.get_u64("value")).unwrap_or(0);
+        let format = format_of(number("keyformat")).ok_or_else(|| format!("'{name}' is not encrypted."))?;
+        let location = props.get_nvlist("keylocation").and_then(|prop| prop.get_str("value"));
+        let location = location.unwrap_or_default().to_owned();
+        Ok(Root { query, name, salt: number("pbkdf2salt"), iters: number("pbkdf2iters"), format, location })
     }
 
     /// Loads the key that is made of this material.
@@ -57,7 +65,7 @@ impl<'a> Root<'a> {
     /// As [`Root::find`].
     pub fn load(&self, material: &Secret) -> Result<WrappingKey, String> {
         let key = wrapping_key(material, self.format, self.salt, self.iters)?;
-        self.pool.load_key(self.name, &key).map(|_| ()).map_err(|e| refused(&e, self.name))?;
+        load(self.query, self.name, &key).map_err(|e| refused(&e, self.name))?;
         Ok(key)
     }
 
@@ -91,12 +99,35 @@ fn cause(e: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-fn refused(e: &pool::Error, root: &str) -> String {
-    match e {
-        pool::Error::Key { source: codec::Error::WrongKey, .. } => {
+/// Loads a key by a request, and wipes it out of that.
+fn load(query: &Query, root: &str, key: &WrappingKey) -> Result<(), Failed> {
+    let (mut input, mut hidden) = (NvList::new(), NvList::new());
+    hidden.insert(WKEYDATA, Value::Uint8Array(key.as_bytes().to_vec()));
+    input.insert(HIDDEN, hidden);
+    let done = query.call(Ioc::LoadKey, root, &input).map(drop);
+    if let Some(Value::Uint8Array(bytes)) = input.get_nvlist_mut(HIDDEN).and_then(|hidden| hidden.remove(WKEYDATA)) {
+        drop(Zeroizing::new(bytes));
+    }
+    done
+}
+
+/// The form of keys that property `keyformat` has this number for.
+#[must_use]
+pub const fn format_of(number: u64) -> Option<KeyFormat> {
+    match number {
+        1 => Some(KeyFormat::Raw),
+        2 => Some(KeyFormat::Hex),
+        3 => Some(KeyFormat::Passphrase),
+        _ => None,
+    }
+}
+
+fn refused(failed: &Failed, root: &str) -> String {
+    match &*failed.error {
+        control::Error::Pool(pool::Error::Key { source: codec::Error::WrongKey, .. }) => {
             format!("Incorrect key provided for '{root}'.")
         }
-        pool::Error::NotEncryptionRoot { name, root } => {
+        control::Error::Pool(pool::Error::NotEncryptionRoot { name, root }) => {
             format!("Keys must be loaded for encryption root of '{name}' ({root}).")
         }
         other => other.to_string(),

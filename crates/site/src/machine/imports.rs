@@ -21,7 +21,7 @@ use vdev::{VdevConfig, VdevState, VdevTree};
 
 use super::Machine;
 use crate::error::opening;
-use crate::import::{How, Import, is_foreign};
+use crate::import::{How, Import, is_foreign, takes_missing_logs};
 use crate::rewind::{LOAD_POLICY, Policy, Rewind};
 use crate::tryimport::{ERRNO, ERROR, LOAD_INFO, MISSING_VDEVS, try_import};
 use crate::{Error, Query, devices, records, writing};
@@ -56,7 +56,7 @@ impl Machine {
         let (candidate, policy) = (found(config, input)?, Policy::of(config));
         let options = OpenOptions {
             txg: policy.txg.map(Txg),
-            missing_log_ok: true,
+            missing_log_ok: takes_missing_logs(input)?,
             verify: config.contains(LOAD_POLICY).then(|| policy.verify()),
             ..OpenOptions::default()
         };
@@ -169,6 +169,11 @@ fn stored_props(props: &NvList) -> Result<NvList, Failed> {
 }
 
 /// The pool with this configuration: on the `devices` that a request names, else on those that the configuration names.
+///
+/// The labels are read here though the caller has read them to find the pool. What the request has of them is an address: it may be old, or made up by a client that
+/// wants another pool's devices taken for this one's, and between the two looks a device may have gone, or another host may have imported the pool. The
+/// state, the host and the txg that decide over an import are those that are on the devices now. OpenZFS reads them again as well
+/// (`vdev_label_read_config`, `spa_ld_select_uberblock`). Only the pool's own devices are read, and not all that the caller went through.
 fn found(config: &NvList, input: &NvList) -> Result<Candidate, Failed> {
     let guid = Guid(config.get_u64(key::POOL_GUID).ok_or_else(|| invalid("the configuration has no guid"))?);
     let tree = config.get_nvlist(key::VDEV_TREE).ok_or_else(|| invalid("the configuration has no vdevs"))?;

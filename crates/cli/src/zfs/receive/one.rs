@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use base::{Endian, Errno, Guid};
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use ondisk::send::{Begin, DRR_FLAG_CLONE, Header, Record, feature};
+use pool::Kind;
 use pool::prop::nicebytes;
-use pool::{Dataset, Kind};
 
 use super::props::Into;
 use super::words::{Tried, words};
 use super::{INPUT, Input, Opening, Receive, find_by_guid, skip};
 use crate::error::{Failure, failed};
 use crate::names::{self, Types, pool_of};
+use crate::pools;
 use crate::shown;
 use crate::zfs::ancestors;
+use crate::zfs::listed::{self, Listed, Wanted};
 use crate::zfs::progress;
-use crate::zfs::select::{self, said};
+use crate::zfs::select::{self, told};
 use crate::zfs::words::of_property;
 
 /// The types of object sets in a stream (OpenZFS: `DMU_OST_ZFS`, `DMU_OST_ZVOL`).
@@ -111,7 +113,7 @@ impl Receive<'_> {
         self.find_moved(&mut target, sort, &opening.name(), sent, told.parent_snap, begin.fromguid)?;
         let fs = target.split('@').next().unwrap_or("").to_owned();
         let kind = if begin.objset_type == OST_ZVOL { Kind::Volume } else { Kind::Filesystem };
-        let existing = if ancestors::exists(&fs)? { Some(select::open_dataset(&fs, Types::HEADS)?) } else { None };
+        let existing = if ancestors::exists(&fs)? { Some(select::find(&fs, Types::HEADS)?) } else { None };
         match &existing {
             Some(head) => self.check_existing(head, sort, kind)?,
             None => self.check_new(&target, sort)?,
@@ -132,7 +134,8 @@ impl Receive<'_> {
         request.insert("input_fd", INPUT);
         let control = self.session.control(&fs)?;
         // looked up now: the state that was opened may be overwritten by the receive
-        let has_token = existing.as_ref().is_some_and(|head| head.receive_resume_token().ok().flatten().is_some());
+        let has_token =
+            existing.as_ref().is_some_and(|head| head.text("receive_resume_token").ok().flatten().is_some());
         let progress = Arc::<stream::recv::Progress>::default();
         control.caller().files.begun(INPUT, input, opening.payload.clone(), progress.clone());
         let receive = || control.call(Ioc::RecvNew, &fs, &request);
@@ -258,18 +261,20 @@ impl Receive<'_> {
             return Ok(None);
         }
         let found = self
-            .by_guid(target, from)?
+            .by_guid(target, from.0)?
             .ok_or_else(|| failed(format!("cannot receive: local origin for clone {target} does not exist")))?;
         if self.options.verbose {
-            println!("found clone origin {}", found.name());
+            println!("found clone origin {found}");
         }
-        Ok(Some(found.name().to_owned()))
+        Ok(Some(found))
     }
 
-    fn by_guid(&self, near: &str, guid: Guid) -> Result<Option<Dataset>, Failure> {
-        let control = self.session.control(near)?;
-        let view = control.spa().view().map_err(|e| failed(said(&e, near)))?;
-        view.dataset_by_guid(guid).map_err(|e| failed(said(&e, near)))
+    /// The name of the dataset or snapshot with this guid in the pool of `near`.
+    fn by_guid(&self, near: &str, guid: u64) -> Result<Option<String>, Failure> {
+        let pool = pool_of(near);
+        self.session.control(near)?;
+        let Some(source) = pools::of_dataset(pool)? else { return Ok(None) };
+        listed::with_guid(&source, guid).map_err(|e| failed(told(&e, near)))
     }
 
     /// Finds the dataset, or its parent, by the guid of its snapshot if it has another name here.
@@ -287,9 +292,9 @@ impl Receive<'_> {
             let Some((parent, last)) = target.rsplit_once('/') else { return Ok(()) };
             if parent_snap != 0
                 && !ancestors::exists(parent)?
-                && let Some(found) = self.by_guid(&fs, Guid(parent_snap))?
+                && let Some(found) = self.by_guid(&fs, parent_snap)?
             {
-                let above = found.name().split('@').next().unwrap_or("");
+                let above = found.split('@').next().unwrap_or("");
                 *target = format!("{above}/{last}");
             }
             return Ok(());
@@ -297,25 +302,26 @@ impl Receive<'_> {
         let below = name.strip_prefix(sent).is_some_and(|rest| rest.starts_with('/'));
         if (self.options.prefix || below)
             && !ancestors::exists(&fs)?
-            && let Some(found) = self.by_guid(&fs, from)?
+            && let Some(found) = self.by_guid(&fs, from.0)?
         {
             let snap = target.split_once('@').map_or("", |(_, snap)| snap);
-            *target = format!("{}@{snap}", found.name().split('@').next().unwrap_or(""));
+            *target = format!("{}@{snap}", found.split('@').next().unwrap_or(""));
         }
         Ok(())
     }
 
-    fn check_existing(&self, head: &Dataset, sort: Sort, kind: Kind) -> Result<(), Failure> {
+    fn check_existing(&self, head: &Listed, sort: Sort, kind: Kind) -> Result<(), Failure> {
         let name = head.name();
         let doing = sort.doing();
         let cannot = |why: String| Err(failed(format!("{doing}: {why}")));
-        let read = |e: pool::Error| failed(said(&e, name));
+        let read = |e: Failed| failed(told(&e, name));
+        let inconsistent = head.is("inconsistent").map_err(read)?;
         let encrypted = head.is_encrypted().map_err(read)?;
         if sort.new_fs {
             if !self.options.force {
                 return cannot(format!("destination '{name}' exists\nmust specify -F to overwrite it"));
             }
-            if let Some(snap) = head.snapshots().map_err(read)?.first() {
+            if let Some(snap) = head.snapshots(&Wanted::default()).map_err(read)?.first() {
                 return cannot(format!(
                     "destination has snapshots (eg. {})\nmust destroy them to overwrite it",
                     snap.name()
@@ -330,7 +336,7 @@ impl Receive<'_> {
                     child.name()
                 ));
             }
-            if head.origin().map_err(read)?.is_some() {
+            if head.text("origin").map_err(read)?.is_some() {
                 return cannot(format!("destination '{name}' is a clone\nmust destroy it to overwrite it"));
             }
             if sort.raw || encrypted {
@@ -340,9 +346,9 @@ impl Receive<'_> {
                         .to_owned(),
                 );
             }
-        } else if sort.resumes_new && !head.is_inconsistent() && !self.options.force {
+        } else if sort.resumes_new && !inconsistent && !self.options.force {
             return cannot(format!("Resuming recv on existing destination '{name}'\nmust specify -F to overwrite it"));
-        } else if !encrypted && sort.raw && !head.is_inconsistent() {
+        } else if !encrypted && sort.raw && !inconsistent {
             return cannot("cannot perform raw receive on top of existing unencrypted dataset".to_owned());
         }
         Ok(())
@@ -357,7 +363,7 @@ impl Receive<'_> {
         if self.options.prefix && !self.options.tail && !self.options.dry {
             ancestors::make(self.session, fs, false)?;
         }
-        match select::open_dataset(parent, Types::HEADS)?.kind().map_err(|e| failed(said(&e, parent)))? {
+        match select::find(parent, Types::HEADS)?.kind().map_err(|e| failed(told(&e, parent)))? {
             Kind::Filesystem => Ok(()),
             _ => Err(failed(format!("{doing}: parent '{parent}' is not a filesystem"))),
         }
@@ -367,9 +373,8 @@ impl Receive<'_> {
         if !ancestors::exists(fs)? {
             return Ok(false);
         }
-        let head = select::open_dataset(fs, Types::HEADS)?;
-        let snaps = head.snapshots().map_err(|e| failed(said(&e, fs)))?;
-        Ok(snaps.iter().any(|snap| snap.guid() == guid))
+        let guids = select::find(fs, Types::HEADS)?.snapshot_guids().map_err(|e| failed(told(&e, fs)))?;
+        Ok(guids.contains(&guid.0))
     }
 
     /// Sets properties and holds of the snapshot. A failure to set one of them is harmless.

@@ -1,14 +1,14 @@
 //! A package: streams one after the other (OpenZFS: `zfs_receive_package`, `recv_fix_encryption_hierarchy`).
 
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::NvList;
-use pool::Dataset;
 
 use super::{Input, Opening, Receive, check, find_by_guid, next};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::ancestors;
-use crate::zfs::select::{self, said};
+use crate::zfs::listed::Listed;
+use crate::zfs::select::{self, told};
 
 /// Operations on keys (OpenZFS: `dcp_cmd_t`): makes an encryption root without rewrapping, or makes it none any more.
 const FORCE_NEW_KEY: u64 = 4;
@@ -73,25 +73,25 @@ impl Receive<'_> {
             return Ok(());
         }
         let Some(fss) = list.get_nvlist("fss") else { return Ok(()) };
-        let mut heads = vec![select::open_dataset(top, Types::HEADS)?];
+        let mut heads = vec![select::find(top, Types::HEADS)?];
         while let Some(head) = heads.pop() {
             self.key(&head, top, fss)?;
             if !list.contains("not_recursive") {
-                heads.extend(head.children().map_err(|e| failed(said(&e, head.name())))?);
+                heads.extend(head.children().map_err(|e| failed(told(&e, head.name())))?);
             }
         }
         Ok(())
     }
 
-    fn key(&self, head: &Dataset, top: &str, fss: &NvList) -> Result<(), Failure> {
+    fn key(&self, head: &Listed, top: &str, fss: &NvList) -> Result<(), Failure> {
         let name = head.name();
-        let read = |e: pool::Error| failed(said(&e, name));
+        let read = |e: Failed| failed(told(&e, name));
         if !head.is_encrypted().map_err(read)? {
             return Ok(());
         }
-        let snaps = head.snapshots().map_err(read)?;
-        let Some((fs, _)) = snaps.iter().find_map(|snap| find_by_guid(fss, snap.guid().0)) else { return Ok(()) };
-        let is_root = head.encryption_root().map_err(read)?.as_deref() == Some(name);
+        let guids = head.snapshot_guids().map_err(read)?;
+        let Some((fs, _)) = guids.into_iter().find_map(|guid| find_by_guid(fss, guid)) else { return Ok(()) };
+        let is_root = head.is_encryption_root().map_err(read)?;
         let control = self.session.control(name)?;
         let cannot = |e: control::Failed| failed(format!("cannot receive: encryption of {name}: {e}"));
         let force = |command: u64| {
@@ -102,7 +102,7 @@ impl Receive<'_> {
         if !fs.contains("is_encroot") {
             return if is_root && name != top { force(FORCE_INHERIT) } else { Ok(()) };
         }
-        if !is_root && head.origin().map_err(read)?.is_none() {
+        if !is_root && head.text("origin").map_err(read)?.is_none() {
             force(FORCE_NEW_KEY)?;
         }
         let Some(location) = fs.get_nvlist("props").and_then(|props| props.get_str("keylocation")) else {

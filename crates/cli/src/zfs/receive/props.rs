@@ -98,7 +98,10 @@ impl Said {
                 _ => inherited.insert(name, Nv::Boolean),
             }
         }
-        let large_blocks = pools::of_dataset(into.name)?.is_some_and(|pool| pool.feature_enabled("large_blocks"));
+        // only a size that is set depends on it
+        let source = if set.is_empty() { None } else { pools::of_dataset(into.name)? };
+        let large_blocks = source.map(|source| pools::has_feature(&source, "large_blocks")).transpose();
+        let large_blocks = large_blocks.map_err(|e| cannot(e.to_string()))?.unwrap_or(false);
         let target = Target { kind: into.kind, existing: None, large_blocks, zoned: false, key_params: true };
         let mut local = valid(&set, &target).map_err(cannot)?;
         let wants_key = KEY_PARAMS.iter().any(|name| local.contains(name));

@@ -4,16 +4,15 @@
 //! list; one change may block another (two datasets that swap names, a parent that is destroyed before its children),
 //! so passes are repeated until one changes nothing.
 
-use base::Guid;
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::NvList;
-use pool::Dataset;
 
 use super::{Receive, find_by_guid};
 use crate::error::{Failure, failed};
 use crate::names::{Types, pool_of};
 use crate::zfs::ancestors;
-use crate::zfs::select::{self, said};
+use crate::zfs::listed::{Listed, Wanted};
+use crate::zfs::select::{self, told};
 
 /// Limit on passes per dataset and snapshot: it is moved to a temporary name, to its final name, and promoted. More
 /// would be a circle.
@@ -35,10 +34,27 @@ impl Pass {
     }
 }
 
+/// A snapshot as it is here.
+struct Snap {
+    name: String,
+    guid: u64,
+    txg: u64,
+}
+
+impl Snap {
+    fn of(snap: &Listed) -> Result<Snap, Failed> {
+        Ok(Snap { name: snap.name().to_owned(), guid: snap.guid()?, txg: snap.txg() })
+    }
+
+    fn short_name(&self) -> &str {
+        self.name.split_once('@').map_or("", |(_, short)| short)
+    }
+}
+
 /// A dataset as it is here.
 struct Local {
-    head: Dataset,
-    snaps: Vec<Dataset>,
+    head: Listed,
+    snaps: Vec<Snap>,
     /// The guid of the parent dataset's snapshot from which the package starts.
     parent_from: u64,
 }
@@ -53,7 +69,7 @@ impl Receive<'_> {
                 return Ok(true);
             }
             let mut all = Vec::new();
-            gather(&select::open_dataset(top, Types::HEADS)?, from, 0, &mut all).map_err(|e| failed(said(&e, top)))?;
+            gather(select::find(top, Types::HEADS)?, from, 0, &mut all).map_err(|e| failed(told(&e, top)))?;
             let mut pass = Pass::default();
             for local in &all {
                 self.dataset(local, &all, top, fss, from, &mut pass)?;
@@ -82,7 +98,7 @@ impl Receive<'_> {
         pass: &mut Pass,
     ) -> Result<(), Failure> {
         let name = local.head.name();
-        let there = local.snaps.iter().find_map(|snap| find_by_guid(fss, snap.guid().0)).map(|(fs, _)| fs);
+        let there = local.snaps.iter().find_map(|snap| find_by_guid(fss, snap.guid)).map(|(fs, _)| fs);
         if let Some(fs) = there
             && self.promote(local, all, fs, pass)?
         {
@@ -90,13 +106,13 @@ impl Receive<'_> {
         }
         let mut has_from = false;
         for snap in &local.snaps {
-            match find_by_guid(fss, snap.guid().0) {
-                None if self.options.force => pass.did(self.destroy_snapshot(snap.name())?),
+            match find_by_guid(fss, snap.guid) {
+                None if self.options.force => pass.did(self.destroy_snapshot(&snap.name)?),
                 None => {}
                 Some((_, short)) => {
                     has_from |= short == from;
                     if short != snap.short_name() {
-                        self.rename(snap.name(), &format!("{name}@{short}"), pass)?;
+                        self.rename(&snap.name, &format!("{name}@{short}"), pass)?;
                     }
                 }
             }
@@ -123,7 +139,7 @@ impl Receive<'_> {
         if !moved && !renamed {
             return Ok(());
         }
-        let above = all.iter().find(|one| one.snaps.iter().any(|snap| snap.guid() == Guid(parent)));
+        let above = all.iter().find(|one| one.snaps.iter().any(|snap| snap.guid == parent));
         match above.zip(last(sent)).map(|(above, last)| format!("{}/{last}", above.head.name())) {
             // the parent dataset has the snapshot under another name
             Some(to) if to == name => {}
@@ -142,15 +158,17 @@ impl Receive<'_> {
     /// Returns whether there is something to do.
     fn promote(&self, local: &Local, all: &[Local], fs: &NvList, pass: &mut Pass) -> Result<bool, Failure> {
         let name = local.head.name();
-        let origin = local.head.origin().map_err(|e| failed(said(&e, name)))?;
+        let read = |e: Failed| failed(told(&e, name));
+        let origin = local.head.text("origin").map_err(read)?;
+        let origin = origin.map(|origin| Listed::named(local.head.source(), origin));
         let theirs = fs.get_u64("origin").unwrap_or(0);
-        let ours = origin.as_ref().map_or(0, |origin| origin.guid().0);
+        let ours = origin.map(|origin| origin.guid()).transpose().map_err(read)?.unwrap_or(0);
         if ours == theirs {
             return Ok(false);
         }
         let created = |guid: u64| {
-            let snap = all.iter().flat_map(|one| &one.snaps).find(|snap| snap.guid().0 == guid);
-            snap.map(|snap| snap.phys().creation_txg)
+            let snap = all.iter().flat_map(|one| &one.snaps).find(|snap| snap.guid == guid);
+            snap.map(|snap| snap.txg)
         };
         // no origin counts as the earliest
         let earlier = ours != 0 && (theirs == 0 || created(theirs).zip(created(ours)).is_some_and(|(a, b)| a < b));
@@ -209,10 +227,10 @@ impl Receive<'_> {
 }
 
 /// All datasets from `head` down, parents first.
-fn gather(head: &Dataset, from: &str, parent_from: u64, all: &mut Vec<Local>) -> Result<(), pool::Error> {
-    let snaps = head.snapshots()?;
-    let own = snaps.iter().find(|snap| snap.short_name() == from).map_or(0, |snap| snap.guid().0);
+fn gather(head: Listed, from: &str, parent_from: u64, all: &mut Vec<Local>) -> Result<(), Failed> {
+    let snaps = head.snapshots(&Wanted::default())?.iter().map(Snap::of).collect::<Result<Vec<_>, _>>()?;
+    let own = snaps.iter().find(|snap| snap.short_name() == from).map_or(0, |snap| snap.guid);
     let children = head.children()?;
-    all.push(Local { head: head.clone(), snaps, parent_from });
-    children.iter().try_for_each(|child| gather(child, from, own, all))
+    all.push(Local { head, snaps, parent_from });
+    children.into_iter().try_for_each(|child| gather(child, from, own, all))
 }

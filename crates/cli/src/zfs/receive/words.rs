@@ -79,7 +79,10 @@ fn broken(e: &Failed, tried: &Tried<'_>) -> String {
     let fs = tried.target.split('@').next().unwrap_or("");
     let token = tried
         .resumable
-        .then(|| crate::pools::of_dataset(fs).ok()??.dataset(fs).ok()?.receive_resume_token().ok()?)
+        .then(|| {
+            let source = crate::pools::of_dataset(fs).ok()??;
+            Some(crate::answers::prop(&source, fs, "receive_resume_token").ok()??.to_string())
+        })
         .flatten();
     match token {
         Some(token) => format!(

@@ -6,7 +6,7 @@ use pool::Dataset;
 use site::long_holds::Looking;
 use stream::package::{Gathered, Plan, Step, What, conclusion, header};
 
-use super::stream::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
+use super::stream::{Options, Start, Stream, line, looking, open, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::zfs::select;
@@ -19,7 +19,7 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
         return Err(failed("Error: Unsupported flag with filesystem or bookmark."));
     };
     let looking = looking(&options, name);
-    let head = select::open_dataset(fs, Types::HEADS)?;
+    let head = open(fs, Types::HEADS)?;
     let from_origin = shorten(&mut options, &head)?;
     if options.replicate && options.from.is_none() {
         options.all = true;
@@ -28,9 +28,9 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
         return Err(failed(format!("cannot send '{fs}': zero-length incremental source")));
     }
     if let Some(from) = &options.from {
-        select::open_dataset(&format!("{fs}@{from}"), Types::SNAPSHOTS)?;
+        select::find(&format!("{fs}@{from}"), Types::SNAPSHOTS)?;
     }
-    select::open_dataset(name, Types::SNAPSHOTS)?;
+    select::find(name, Types::SNAPSHOTS)?;
     let what = What {
         from: options.from.clone(),
         to: snap.to_owned(),
@@ -79,8 +79,9 @@ fn send(options: &Options, head: &Dataset, what: What, looking: Option<Looking>)
     }
     let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
     let plan = gathered.steps().map_err(|e| cannot(&e))?;
-    let _held =
-        looking.and_then(|looking| looking.hold(plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to]))));
+    let _held = looking.and_then(|looking| {
+        looking.hold(plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to])).map(Dataset::id))
+    });
     plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
     let sizes = if options.verbosity > 0 { announce(options, &plan)? } else { Vec::new() };
     if plan.steps.is_empty() {

@@ -4,15 +4,14 @@ use std::io::Write;
 
 use stream::package::{Gathered, What, conclusion, header};
 
-use super::stream::{Options, Start, Stream, held, line, looking, output, start, stream_to, tell, total};
+use super::stream::{Options, Start, Stream, held, line, looking, open, output, start, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
-use crate::zfs::select;
 
 pub(super) fn run(options: Options, name: &str) -> Outcome {
     let from = options.from.as_deref().map(|from| full_name(from, name));
     let looking = looking(&options, name);
-    let to = select::open_dataset(name, Types::ALL)?;
+    let to = open(name, Types::ALL)?;
     let (_held, to) = held(looking, to)?;
     let start = match &from {
         Some(from) => start(from, &to)?,

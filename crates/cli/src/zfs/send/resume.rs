@@ -6,11 +6,10 @@ use nvlist::NvList;
 use pool::Dataset;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
-use super::stream::{Options, Start, Stream, held, line, looking, output, stream_to, tell, total};
+use super::stream::{Options, Start, Stream, held, line, looking, open, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::pools;
-use crate::zfs::select;
 
 /// The name of the clone that a parent dataset receives into.
 const RECEIVE_CLONE: &str = "%recv";
@@ -21,14 +20,14 @@ pub(super) fn run(options: &Options, token: &str) -> Outcome {
     let at = Token::new(&list).ok_or_else(|| failed("cannot resume send: resume token is corrupt"))?;
     let looking = looking(options, &at.to_name);
     let to = find(&at)?;
-    let _held = looking.and_then(|looking| looking.hold([&to]));
+    let _held = looking.and_then(|looking| looking.hold([to.id()]));
     rest(options, &list, &at, &to, at.flags(&options.stream, &list))
 }
 
 pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outcome {
     let cannot = |why: &str| failed(format!("saved send failed: {why}"));
     let looking = looking(options, name);
-    let head = select::open_dataset(name, Types::HEADS)?;
+    let head = open(name, Types::HEADS)?;
     let receiving = receiving(&head).map_err(|e| cannot(&e.to_string()))?;
     let (_held, receiving) = held(looking, receiving)?;
     let state = receiving.resume_state().map_err(|e| cannot(&e.to_string()))?;
@@ -110,7 +109,8 @@ fn contents(options: &Options, list: &NvList) -> Result<(), Failure> {
 fn find(at: &Token) -> Result<Dataset, Failure> {
     let cannot = |why: String| failed(format!("cannot resume send: {why}"));
     let gone = || cannot(format!("'{}' used in the initial send no longer exists", at.to_name));
-    let pool = pools::of_dataset(&at.to_name)?.ok_or_else(gone)?;
+    let source = pools::of_dataset(&at.to_name)?.ok_or_else(gone)?;
+    let pool = source.pool();
     // a copy that was received into the same pool has the same guid
     let named = pool.dataset(&at.to_name).ok();
     if let Some(to) = named.as_ref().filter(|to| to.guid().0 == at.to_guid) {

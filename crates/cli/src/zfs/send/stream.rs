@@ -114,17 +114,17 @@ pub(super) fn looking(options: &Options, dataset: &str) -> Option<Looking> {
 /// Holds the dataset that was looked up. A head that another command has open is not sent (OpenZFS:
 /// `dsl_dataset_own`); otherwise it is looked up again, for it may have changed until it was held.
 pub(super) fn held(looking: Option<Looking>, to: Dataset) -> Result<(Option<Held>, Dataset), Failure> {
-    let held = looking.and_then(|looking| looking.hold([&to]));
+    let held = looking.and_then(|looking| looking.hold([to.id()]));
     let Some(own) = held.as_ref().filter(|_| !to.is_snapshot()) else { return Ok((held, to)) };
     let name = to.name();
-    if own.is_open_elsewhere(&to) {
+    if own.is_open_elsewhere(to.id()) {
         let why = "target is busy; if a filesystem, it must not be mounted";
         return Err(failed(format!("warning: cannot send '{name}': {why}")));
     }
     here().look_again();
     let gone = || failed(format!("cannot open '{name}': dataset does not exist"));
     let pool = pools::of_dataset(name)?.ok_or_else(gone)?;
-    let now = pool.dataset_by_id(to.id()).map_err(|e| failed(said(&e, name)))?;
+    let now = pool.pool().dataset_by_id(to.id()).map_err(|e| failed(said(&e, name)))?;
     Ok((held, now))
 }
 
@@ -200,6 +200,7 @@ pub(super) fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) 
 fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
     here().look_again();
     let pool = pools::of_dataset(stream.to.name()).ok()??;
+    let pool = pool.pool();
     if pool.uberblock().txg == stream.to.pool().uberblock().txg {
         return None;
     }
@@ -243,6 +244,15 @@ fn attempt(out: &File, stream: &Stream<'_>, options: &Options, progress: &Arc<Pr
     })
 }
 
+/// Opens the dataset that a command sends, or sends from: what a stream holds is gathered from datasets themselves.
+pub(super) fn open(name: &str, accepted: Types) -> Result<Dataset, Failure> {
+    let found = select::find(name, accepted)?;
+    if found.is_bookmark() {
+        return Err(select::bad_type(name));
+    }
+    found.source().pool().dataset(name).map_err(|e| failed(said(&e, name)))
+}
+
 /// Opens the start of a stream; `from` is a full name.
 pub(super) fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
     let cannot = |why: &str| failed(format!("warning: cannot send '{}': {why}", to.name()));
@@ -258,7 +268,7 @@ pub(super) fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
             Err(cannot("not an earlier snapshot from the same fs"))
         };
     }
-    let from = select::open_dataset(from, Types::ALL)?;
+    let from = open(from, Types::ALL)?;
     let earlier = to.is_later_than(&from).map_err(|e| failed(said(&e, from.name())))?;
     if earlier { Ok(Start::Snapshot(from)) } else { Err(cannot("not an earlier snapshot from the same fs")) }
 }
