@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use control::Control;
+use control::{Control, Ioc};
+use nvlist::NvList;
 use ondisk::label::key;
-use pool::{Pool, Value};
-use site::Imported;
+use site::{Imported, Query};
 
 use super::create::of_device;
 use super::newdevs::{NewVdevs, Section};
-use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::here::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
-use crate::{messages, pools, writable};
+use crate::{answers, messages, pools, writable};
 
 /// The checks that are overridden.
 struct Allowed {
@@ -48,14 +48,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     let allowed = Allowed { in_use: force || args.has(ALLOW_IN_USE), ashift: force || args.has(ALLOW_ASHIFT) };
     let record = pools::find(name)?;
-    let pool = pools::open(&record)?;
+    let query = pools::query(&record)?;
+    let config = brief_stats(&query)?;
     let doing = format!("cannot add to '{name}'");
-    let ashift = ashift(&pool, &said).map_err(|why| failed(format!("{doing}: {why}")))?;
+    let ashift = ashift(&query, &config, &said).map_err(|why| failed(format!("{doing}: {why}")))?;
     let new = NewVdevs::find(words, None)?;
     // OpenZFS asks both in one question: what either option allows is allowed
-    new.check(pool.config().get_nvlist(key::VDEV_TREE), allowed.in_use || args.has(ALLOW_REPLICATION))?;
+    new.check(config.get_nvlist(key::VDEV_TREE), allowed.in_use || args.has(ALLOW_REPLICATION))?;
     if args.has('n') {
-        print!("would update '{name}' to the following configuration:\n\n{}", show(&pool, &new, NameFlags::of(args))?);
+        print!("would update '{name}' to the following configuration:\n\n{}", show(&query, &new, NameFlags::of(args))?);
         return Ok(0);
     }
     add(record, &new, ashift, &allowed, &doing)?;
@@ -63,12 +64,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 }
 
 /// The sector size that was asked for, else that of the pool's property.
-fn ashift(pool: &Arc<Pool>, said: &[Said]) -> Result<Option<u64>, String> {
-    let values = pool_props::check(said, When::Create, pool.name(), pool.version())?;
+fn ashift(query: &Query, config: &NvList, said: &[Said]) -> Result<Option<u64>, String> {
+    let version = config.get_u64(key::VERSION).unwrap_or(0);
+    let values = pool_props::check(said, When::Create, query.name(), version)?;
     let asked = values.iter().find_map(|(_, value)| value.number());
-    let own = || match pool.prop("ashift").ok().flatten()?.value {
-        Value::Number(n) => Some(n),
-        Value::String(_) => None,
+    let own = || {
+        let mut input = NvList::new();
+        input.insert("get_props_names", answers::names(["ashift"]));
+        let props = query.call(Ioc::PoolGetProps, query.name(), &input).ok()?;
+        props.get_nvlist("ashift")?.get_u64("value")
     };
     Ok(asked.or_else(own).filter(|ashift| *ashift != 0))
 }
@@ -100,9 +104,9 @@ pub(super) fn why(e: &control::Failed) -> String {
 }
 
 /// The layout that the pool would have.
-fn show(pool: &Arc<Pool>, new: &NewVdevs, flags: NameFlags) -> Result<String, Failure> {
-    let vdevs = Vdevs::ask(&here().query(pool))?;
-    let line = |vdev: &Vdev, depth: usize| format!("\t{:depth$}{}\n", "", vdev.name(pool.name(), flags));
+fn show(query: &Query, new: &NewVdevs, flags: NameFlags) -> Result<String, Failure> {
+    let vdevs = Vdevs::ask(query)?;
+    let line = |vdev: &Vdev, depth: usize| format!("\t{:depth$}{}\n", "", vdev.name(query.name(), flags));
     fn below(vdev: &Vdev, depth: usize, line: &dyn Fn(&Vdev, usize) -> String) -> String {
         let children = vdev.children.iter().map(|child| below(child, depth + 2, line));
         line(vdev, depth) + &children.collect::<String>()
@@ -116,5 +120,5 @@ fn show(pool: &Arc<Pool>, new: &NewVdevs, flags: NameFlags) -> Result<String, Fa
         Section::Cache => vdevs.l2cache.iter().map(|vdev| line(vdev, 2)).collect(),
         Section::Spares => vdevs.spares.iter().map(|vdev| line(vdev, 2)).collect(),
     };
-    Ok(new.show_beside(pool.name(), &there))
+    Ok(new.show_beside(query.name(), &there))
 }

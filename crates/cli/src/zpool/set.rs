@@ -1,11 +1,13 @@
 //! `zpool set`.
 
 use control::Ioc;
+use control::stats::FEATURE_STATS;
 use nvlist::NvList;
-use pool::Pool;
-use pool::feature::{self, State};
+use ondisk::label::key;
+use pool::feature::{self, FEATURES};
 use site::Imported;
 
+use super::vdevs::brief_stats;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::here::here;
@@ -33,11 +35,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 }
 
 fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
-    let view = pools::open(record)?;
-    check_compatibility(&view, property, text).map_err(failed)?;
+    let config = brief_stats(&pools::query(record)?)?;
+    check_compatibility(&record.name, &config, property, text).map_err(failed)?;
     let doing = format!("cannot set property for '{}'", record.name);
     let list = [(property.to_owned(), text.to_owned())];
-    let checked = pool_props::check(&list, When::Set, &record.name, view.version());
+    let checked = pool_props::check(&list, When::Set, &record.name, config.get_u64(key::VERSION).unwrap_or(0));
     let checked = checked.map_err(|why| failed(format!("{doing}: {why}")))?;
     // a property that applies only while the pool is open is not stored in it
     let kept = checked.into_iter().filter(|(name, _)| name == "version" || !pool_props::is_transient(name));
@@ -52,23 +54,23 @@ fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
 }
 
 /// Checks that a feature is in the set that the pool's `compatibility` allows.
-fn check_compatibility(view: &Pool, property: &str, text: &str) -> Result<(), String> {
+fn check_compatibility(pool: &str, config: &NvList, property: &str, text: &str) -> Result<(), String> {
     if property == "compatibility" {
         let compat = Compat::load_and_tell(text)?;
-        let used = view.features().iter().filter(|f| f.state != State::Disabled).filter_map(|f| f.def);
-        if used.into_iter().any(|def| !compat.allows(def)) {
+        let enabled = config.get_nvlist(FEATURE_STATS);
+        let mut used = FEATURES.iter().filter(|def| enabled.is_some_and(|enabled| enabled.contains(def.guid)));
+        if used.any(|def| !compat.allows(def)) {
             eprintln!(
-                "Warning: one or more features already enabled on pool '{}'\n\
-                 are not present in this compatibility set.",
-                view.name()
+                "Warning: one or more features already enabled on pool '{pool}'\n\
+                 are not present in this compatibility set."
             );
         }
         return Ok(());
     }
     let Some(name) = property.strip_prefix("feature@").filter(|_| text == "enabled") else { return Ok(()) };
     let Some(def) = feature::by_name(name) else { return Ok(()) };
-    let cannot = format!("Error: cannot enable feature '{name}' on pool '{}'\n", view.name());
-    let own = view.config().get_str("compatibility").unwrap_or("off");
+    let cannot = format!("Error: cannot enable feature '{name}' on pool '{pool}'\n");
+    let own = config.get_str(key::COMPATIBILITY).unwrap_or("off");
     let compat = Compat::load_and_tell(own)
         .map_err(|why| format!("{why}\n{cannot}because the pool's 'compatibility' property cannot be parsed."))?;
     if !compat.allows(def) {
