@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use base::Errno;
 use control::{Caller, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
-use site::import::How;
+use site::import::{How, trial};
 use site::rewind::Policy;
 use site::{Machine, Silent, Site};
 use vdev::create::VdevSpec;
@@ -127,6 +127,15 @@ fn an_import_tells_what_is_missing_and_stays_open_for_who_wants_it() {
         let logs = info.get_nvlist("missing_vdevs").unwrap().get_nvlist_array("children").unwrap();
         assert_eq!((failed.errno, info.get_i32("errno"), logs.len()), (Errno::ENXIO, Some(Errno::ENXIO.raw()), 1));
         assert!(logs[0].get_str("path").unwrap().ends_with("/b"), "{logs:?}");
+
+        // a trial says the same, and takes the pool without its log if it is asked to
+        let tried = |input: &NvList| machine.call(Ioc::PoolTryImport, "", input).map_err(|e| e.errno);
+        let errno = |config: NvList| config.get_nvlist("load_info").unwrap().get_i32("errno").map(Errno::from_raw);
+        assert_eq!(tried(&trial(&found)).map(errno), Ok(Some(Errno::EIO)));
+        assert_eq!(tried(&how.trial(&found)).map(errno), Ok(None));
+        let mut odd = trial(&found);
+        odd.insert("flags", 1u64 << 40);
+        assert_eq!(tried(&odd).map(errno), Err(Errno::ENOTSUP));
 
         let site = Site::new(Arc::new(Silent));
         let policy = Policy { rewind: true, dry_run: true, ..Policy::default() };

@@ -16,17 +16,34 @@ pub(crate) struct Root {
     pub(crate) location: String,
 }
 
-/// The encryption roots of a pool that have no key, in the order of their names.
-pub(crate) fn without_key(query: &Query) -> Result<Vec<Root>, Failed> {
+/// The properties that tell of one.
+const PROPS: [&str; 3] = ["encryptionroot", "keystatus", "keylocation"];
+
+/// The encryption roots of a pool that have no key, in the order of their names. Where all cannot be asked about at once, each is by itself: then it is known
+/// which dataset cannot be read.
+pub(crate) fn without_key(query: &Query) -> Result<Vec<Result<Root, Failed>>, Failed> {
     let mut input = NvList::new();
-    input.insert("props", answers::names(["encryptionroot", "keystatus", "keylocation"]));
-    let top = query.call(Ioc::ObjsetStats, query.name(), &input)?;
+    input.insert("props", answers::names(PROPS));
     input.insert("depth", u64::from(u32::MAX));
     input.insert("simple", ());
-    let below = query.call(Ioc::DatasetListNext, query.name(), &input)?;
-    let below = below.iter().filter_map(|(name, list)| Some((name, list.as_nvlist()?.get_nvlist("props")?)));
-    let all = std::iter::once((query.name(), &top)).chain(below);
-    Ok(all.filter_map(|(name, props)| locked_root(name, props)).collect())
+    let below = query.call(Ioc::DatasetListNext, query.name(), &input).or_else(|_| {
+        input.remove("props");
+        query.call(Ioc::DatasetListNext, query.name(), &input)
+    })?;
+    let below = below.iter().map(|(name, list)| (name, list.as_nvlist().and_then(|list| list.get_nvlist("props"))));
+    let all = std::iter::once((query.name(), None)).chain(below);
+    let root = |(name, props): (&str, Option<&NvList>)| match props {
+        Some(props) => Ok(locked_root(name, props)),
+        None => ask(query, name),
+    };
+    Ok(all.filter_map(|one| root(one).transpose()).collect())
+}
+
+/// The dataset of this name, if it is an encryption root without a key.
+fn ask(query: &Query, name: &str) -> Result<Option<Root>, Failed> {
+    let mut input = NvList::new();
+    input.insert("props", answers::names(PROPS));
+    Ok(locked_root(name, &query.call(Ioc::ObjsetStats, name, &input)?))
 }
 
 /// The dataset with these properties, if it is an encryption root without a key.

@@ -431,9 +431,10 @@ fn missing_logs(pool: &str, tree: &NvList) -> String {
 /// Loads the keys of all encryption roots; those in files are remembered by their location. A failure is reported, and
 /// does not undo the import.
 fn load_keys(query: &Query, options: &Options) -> Outcome {
-    let roots = keys::without_key(query).map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))?;
+    let trouble = |e: Failed| failed(format!("cannot open '{}': {e}", query.name()));
     let mut status = 0;
-    for root in roots {
+    for root in keys::without_key(query).map_err(trouble)? {
+        let root = root.map_err(trouble)?;
         match keys::load(query, &root.name, options.key_location.as_deref()) {
             Ok(key) => {
                 let location = options.key_location.clone().unwrap_or(root.location);
