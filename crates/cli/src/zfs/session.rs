@@ -1,11 +1,9 @@
 //! The pools that one command changes.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use control::{Control, Failed, Ioc};
 use nvlist::NvList;
-use pool::Spa;
 
 use super::listed::Listed;
 use super::select;
@@ -13,7 +11,7 @@ use crate::error::{Failure, Outcome, failed};
 use crate::here::here;
 use crate::names::{self, Types, pool_of};
 use crate::progress::bar;
-use crate::{messages, replay, writable};
+use crate::{answers, messages, replay, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.
 #[derive(Debug, Default)]
@@ -107,8 +105,11 @@ impl Session {
     /// shows the progress. If the user interrupts it, the rest is left to the next command that changes the pool.
     pub(super) fn wait_freed(&self) -> Result<(), Failure> {
         self.open.borrow().iter().try_for_each(|control| {
-            let spa = control.spa();
-            free_all(spa).map_err(|e| failed(format!("cannot free space in '{}': {}", spa.name(), messages::why(&e))))
+            let cannot = |e: Failed| {
+                let name = control.spa().name();
+                failed(format!("cannot free space in '{name}': {}", messages::why_failed(&e)))
+            };
+            free_all(control).map_err(cannot)
         })
     }
 
@@ -127,8 +128,14 @@ impl Session {
     }
 }
 
-fn free_all(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    let freeing = || -> Result<u64, pool::Error> { Ok(spa.view()?.space()?.freeing) };
+fn free_all(control: &Control) -> Result<(), Failed> {
+    let spa = control.spa();
+    let mut input = NvList::new();
+    input.insert("get_props_names", answers::names(["freeing"]));
+    let freeing = || -> Result<u64, Failed> {
+        let props = control.call(Ioc::PoolGetProps, spa.name(), &input)?;
+        Ok(props.get_nvlist("freeing").and_then(|prop| prop.get_u64("value")).unwrap_or(0))
+    };
     if !spa.is_freeing() {
         return Ok(());
     }

@@ -1,15 +1,15 @@
 //! `zpool scrub` and `zpool resilver`. They run in the background of the open pool, which this command has opened: it waits for them. When it
 //! is interrupted, they resume with the next such command.
 
-use std::sync::Arc;
-
 use base::Errno;
+use control::stats::{Activity, FEATURE_STATS, VdevStat, VdevStats};
 use control::{Control, Failed, Ioc};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use nvlist::NvList;
+use ondisk::label::key;
 use ondisk::scan::{ScanFunc, ScanState};
-use pool::Spa;
+use pool::feature::by_name;
 use site::Imported;
 
 use crate::command::Call;
@@ -103,52 +103,64 @@ fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
         done => drop(done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?),
     }
     if what == What::Pause {
-        warn_of_checkpoint(control.spa(), doing)?;
+        warn_of_checkpoint(&control, doing)?;
     }
     writable::close(control.spa(), doing)
 }
 
 /// Says which blocks a scrub does not read.
-fn warn_of_checkpoint(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
-    let view = spa.view().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
-    if view.feature_active("zpool_checkpoint") {
-        println!("warning: will not scrub state that belongs to the checkpoint of pool '{}'", spa.name());
+fn warn_of_checkpoint(control: &Control, doing: &str) -> Result<(), Failure> {
+    let config = brief(control).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+    let features = config.get_nvlist(FEATURE_STATS);
+    let uses = by_name("zpool_checkpoint").and_then(|def| features?.get_u64(def.guid));
+    if uses.is_some_and(|uses| uses > 0) {
+        println!("warning: will not scrub state that belongs to the checkpoint of pool '{}'", control.spa().name());
     }
     Ok(())
+}
+
+/// The configuration of the pool as it is now.
+fn brief(control: &Control) -> Result<NvList, Failed> {
+    let mut brief = NvList::new();
+    brief.insert("brief", ());
+    control.call(Ioc::PoolStats, control.spa().name(), &brief)
 }
 
 /// Scrubs. An unfinished resilver is completed first.
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
     let spa = control.spa();
-    let cannot = |e: pool::Error| failed(format!("{doing}: {}", messages::why(&e)));
-    let begun = spa.view().and_then(|view| view.scan()).map_err(cannot)?;
+    let cannot = |e: Failed| failed(format!("{doing}: {}", messages::why_failed(&e)));
+    let begun = Activity::of(&brief(&control).map_err(cannot)?).scan;
     if begun.is_some_and(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning) {
-        spa.resilver(true).and_then(|_| wait(spa)).map_err(cannot)?;
+        spa.resilver(true).map_err(|e| cannot(e.into()))?;
+        wait(&control).map_err(cannot)?;
     }
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
         Err(Failed { errno: Errno::ECANCELED, .. }) => return writable::close(spa, doing),
         begun => begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?,
     };
     if what != What::Errors {
-        warn_of_checkpoint(spa, doing)?;
+        warn_of_checkpoint(&control, doing)?;
     }
-    wait(spa).map_err(cannot)?;
+    wait(&control).map_err(cannot)?;
     writable::close(spa, doing)
 }
 
 /// Waits until the scan has ended, and shows its progress on a terminal.
-fn wait(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    let total = spa.view()?.space()?.allocated;
+fn wait(control: &Control) -> Result<(), Failed> {
+    let config = brief(control)?;
+    let total = config.get_nvlist(key::VDEV_TREE).map_or(0, |root| VdevStats::of(root).get(VdevStat::Alloc));
     let bar = crate::progress::bar(total, false);
-    let ended = spa.scan_wait(&mut |figures| {
+    let ended = control.spa().scan_wait(&mut |figures| {
         bar.set_position(figures.bytes);
         if figures.lost > 0 {
             bar.set_message(format!("{} damaged", figures.lost));
         }
     });
     bar.finish_and_clear();
-    ended.map(drop)
+    ended?;
+    Ok(())
 }
 
 /// `zpool resilver`: reads the data that devices missed, and writes it to them.
@@ -165,9 +177,8 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
         input.insert("scan_command", 0u64);
         let begun = control.call(Ioc::PoolScrub, &record.name, &input);
         begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
-        let spa = control.spa();
-        wait(spa).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
-        writable::close(spa, &doing)
+        wait(&control).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+        writable::close(control.spa(), &doing)
     };
     Ok(pools::for_each_record(&names, one)?.0)
 }
