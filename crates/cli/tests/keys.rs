@@ -148,6 +148,17 @@ fn an_unloaded_key_is_not_taken_from_its_file_again() {
 }
 
 #[test]
+fn a_prompt_does_not_take_a_line_of_what_the_command_is_about() {
+    let (session, _dir) = pool();
+    session.ok(&["zfs", "create", "tank/plain"]);
+    session.ok(&["zfs", "unload-key", "tank/e"]);
+    let put = session.feed(&["-L", "keylocation", "put", "tank/plain:/f"], b"one\ntwo\nthree\n");
+    assert_eq!((put.code, put.err.as_str()), (0, ""));
+    assert_eq!(session.ok(&["cat", "tank/plain:/f"]), "one\ntwo\nthree\n");
+    assert_eq!(status(&session, "tank/e"), "unavailable");
+}
+
+#[test]
 fn nonsense_and_silence_do_not_end_the_agent() {
     let (session, _dir) = pool();
     let connect = || UnixStream::connect(socket(&session)).unwrap();

@@ -17,6 +17,8 @@ use crate::{Error, Failed, ReadOnlyControl};
 
 /// Objects that one request names, and that one answer lists.
 const OBJECTS_MAX: usize = 1 << 12;
+/// Bytes of paths from which on an answer names no further objects; the caller asks for the rest again.
+const PATHS_BYTES: usize = 4 << 20;
 /// File systems that are kept: the two that are compared.
 const KEPT_MAX: usize = 2;
 /// Names of directories that are kept of each, but those of one directory in any case.
@@ -113,7 +115,14 @@ impl ReadOnlyControl {
                 stats
             }
         };
-        let objects: Vec<NvList> = several.iter().map(one).collect();
+        let (mut objects, mut bytes) = (Vec::new(), 0);
+        for stats in several.iter().map(one) {
+            bytes += stats.get("path").map_or(0, |path| if let Nv::String(path) = path { path.len() } else { 0 });
+            objects.push(stats);
+            if bytes >= PATHS_BYTES {
+                break;
+            }
+        }
         let mut out = NvList::new();
         out.insert("objects", objects);
         if let Some(shares) = paths.fs.shares() {

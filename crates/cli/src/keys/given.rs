@@ -12,7 +12,7 @@ use super::roots::without_key;
 use super::typed::load;
 
 /// The value of `-L` that stands for the location that an encryption root itself names.
-pub(crate) const KEYLOCATION: &str = "keylocation";
+const KEYLOCATION: &str = "keylocation";
 
 /// Locations of the keys that were given to this command.
 static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -15,6 +15,20 @@ const ATTEMPTS: u32 = 3;
 
 /// Loads the key of encryption root `root`, from `location` or where its property says. Interactive if that is `prompt`.
 pub(crate) fn load(query: &Query, root: &str, location: Option<&str>) -> Result<WrappingKey, Failure> {
+    with_material(query, root, location, |root, bytes| root.load(bytes))
+}
+
+/// As [`load`], but only checks the key.
+pub(crate) fn check(query: &Query, root: &str, location: Option<&str>) -> Result<WrappingKey, Failure> {
+    with_material(query, root, location, |root, bytes| root.check(bytes))
+}
+
+fn with_material(
+    query: &Query,
+    root: &str,
+    location: Option<&str>,
+    take: impl Fn(&Root<'_>, &Secret) -> Result<WrappingKey, String>,
+) -> Result<WrappingKey, Failure> {
     let key_error = |why: String| failed(format!("Key load error: {why}"));
     let wanted = Root::find(query, root).map_err(key_error)?;
     let location = location.unwrap_or(&wanted.location);
@@ -22,7 +36,7 @@ pub(crate) fn load(query: &Query, root: &str, location: Option<&str>) -> Result<
     let mut attempt = 0;
     loop {
         attempt += 1;
-        match material(root, location, wanted.format).and_then(|bytes| wanted.load(&bytes)) {
+        match material(root, location, wanted.format).and_then(|bytes| take(&wanted, &bytes)) {
             Ok(key) => return Ok(key),
             Err(why) if interactive && attempt < ATTEMPTS && wanted.format != KeyFormat::Raw => {
                 eprintln!("Key load error: {why}");

@@ -246,9 +246,22 @@ impl Side<'_> {
     }
 
     /// Looks up objects.
-    fn find(&self, objects: Vec<u64>) -> Result<Vec<ObjectState>, Failure> {
-        let answer = ask(self.dataset, objects).map_err(|e| unable(&e))?;
-        Ok(answer.get_nvlist_array("objects").unwrap_or_default().iter().map(ObjectState::of).collect())
+    fn find(&self, objects: &[u64]) -> Result<Vec<ObjectState>, Failure> {
+        let mut found: Vec<ObjectState> = Vec::with_capacity(objects.len());
+        // an answer may hold the first of them alone
+        while let Some(rest) = objects.get(found.len()..).filter(|rest| !rest.is_empty()) {
+            let answer = ask(self.dataset, rest.to_vec()).map_err(|e| unable(&e))?;
+            let states = answer.get_nvlist_array("objects").unwrap_or_default();
+            if states.is_empty() || states.len() > rest.len() {
+                return Err(failed(format!(
+                    "Unable to obtain diffs: {} answers for {} objects",
+                    states.len(),
+                    rest.len()
+                )));
+            }
+            found.extend(states.iter().map(ObjectState::of));
+        }
+        Ok(found)
     }
 
     /// The objects up to `last` that come next after `at`, at most as many as one answer holds; none if there are no more.
@@ -302,7 +315,7 @@ impl<O: Write> Differ<'_, O> {
             let Some(end) = objects.last().copied() else { return Ok(()) };
             at = end;
             objects.retain(|object| *object >= first && Some(*object) != self.from.shares);
-            for (object, state) in iter::zip(objects.clone(), self.from.find(objects)?) {
+            for (object, state) in iter::zip(objects.iter().copied(), self.from.find(&objects)?) {
                 match state {
                     ObjectState::Here { stat, path, deleted: false } => self.file('-', &path, &stat)?,
                     ObjectState::Here { .. } | ObjectState::Nowhere => {}
@@ -319,7 +332,7 @@ impl<O: Write> Differ<'_, O> {
 
     /// Handles objects that exist on the later side.
     fn in_use(&mut self, objects: Vec<u64>) -> Result<(), Failure> {
-        let states = iter::zip(self.from.find(objects.clone())?, self.to.find(objects.clone())?);
+        let states = iter::zip(self.from.find(&objects)?, self.to.find(&objects)?);
         for (object, (from, to)) in iter::zip(objects, states) {
             match (from, to) {
                 (ObjectState::Unknown(why), _) | (_, ObjectState::Unknown(why)) => self.trouble(object, &why),

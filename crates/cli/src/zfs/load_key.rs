@@ -89,10 +89,10 @@ fn load(dataset: &Listed, location: Option<&str>, noop: bool) -> Result<(), Fail
     if !noop && dataset.has_key().map_err(|e| failed(told(&e, name)))? {
         return Err(error(format!("Key already loaded for '{name}'.")));
     }
-    let key = keys::load(dataset.source(), name, location)?;
     if noop {
-        return Ok(());
+        return keys::check(dataset.source(), name, location).map(drop);
     }
+    let key = keys::load(dataset.source(), name, location)?;
     let stored = dataset.text("keylocation").map_err(|e| failed(told(&e, name)))?;
     let location = location.map(str::to_owned).or(stored).unwrap_or_default();
     keys::keep(dataset.source(), name, &location, &key)

@@ -19,7 +19,7 @@ use ondisk::send::{Begin, feature};
 use stream::{Reader, Record};
 
 use super::ancestors;
-use super::select::said;
+use super::select::told;
 use super::session::Session;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -110,7 +110,7 @@ fn discard(session: &Session, name: &str) -> Outcome {
         Failure::Failed(why) => usage(why),
         other => other,
     })?;
-    if head.text("receive_resume_token").map_err(|e| failed(said(&e, name)))?.is_none() {
+    if head.text("receive_resume_token").map_err(|e| failed(told(&e, name)))?.is_none() {
         return Err(failed(format!("'{name}' does not have any resumable receive state to abort")));
     }
     let done = session.control(name)?.call(Ioc::Destroy, &format!("{name}/%recv"), &NvList::new());

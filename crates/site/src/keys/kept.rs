@@ -31,7 +31,7 @@ pub fn load_kept(pool: &Arc<Pool>, record: &Imported, front: &dyn Front) {
     for (dir, key) in kept {
         // a root that no longer exists, or has another key now, needs none
         let root = root_of(pool, dir).and_then(|root| pool.dir_by_id(root).ok());
-        let _ = root.map(|root| load(&query, root.name(), &key));
+        let _ = root.map(|root| load(&query, root.name(), &key, false));
     }
 }
 

@@ -65,7 +65,17 @@ impl<'a> Root<'a> {
     /// As [`Root::find`].
     pub fn load(&self, material: &Secret) -> Result<WrappingKey, String> {
         let key = wrapping_key(material, self.format, self.salt, self.iters)?;
-        load(self.query, self.name, &key).map_err(|e| refused(&e, self.name))?;
+        load(self.query, self.name, &key, false).map_err(|e| refused(&e, self.name))?;
+        Ok(key)
+    }
+
+    /// Checks that the key that is made of this material is the right one, whether it is loaded or not.
+    ///
+    /// # Errors
+    /// As [`Root::find`].
+    pub fn check(&self, material: &Secret) -> Result<WrappingKey, String> {
+        let key = wrapping_key(material, self.format, self.salt, self.iters)?;
+        load(self.query, self.name, &key, true).map_err(|e| refused(&e, self.name))?;
         Ok(key)
     }
 
@@ -99,9 +109,12 @@ fn cause(e: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// Loads a key by a request, and wipes it out of that.
-fn load(query: &Query, root: &str, key: &WrappingKey) -> Result<(), Failed> {
+/// Loads a key by a request, or only checks it, and wipes it out of that.
+fn load(query: &Query, root: &str, key: &WrappingKey, only_check: bool) -> Result<(), Failed> {
     let (mut input, mut hidden) = (NvList::new(), NvList::new());
+    if only_check {
+        input.insert("noop", ());
+    }
     hidden.insert(WKEYDATA, Value::Uint8Array(key.as_bytes().to_vec()));
     input.insert(HIDDEN, hidden);
     let done = query.call(Ioc::LoadKey, root, &input).map(drop);
