@@ -307,6 +307,49 @@ fn a_promoted_clone_of_an_encryption_root_becomes_the_root() {
     live.judged();
 }
 
+/// A clone has its key by way of its origin, any other dataset by way of its parent. If such a way became a circle, nothing on it would keep the
+/// encryption root, and no change of the root's key would reach it.
+#[test]
+fn every_key_hangs_on_its_root() {
+    let live = Live::new();
+    encrypted(&live, "t/e", Some(key(1))).unwrap();
+    encrypted(&live, "t/e/m", None).unwrap();
+    encrypted(&live, "t/e/m/f", None).unwrap();
+    let id = live.file("t/e/m/f", MIB, 1);
+    snap(&live, "t/e/m/f@s");
+    clone(&live, "t/e/m/f@s", "t/c").unwrap();
+    // neither the origin of a clone below it, nor what the origin is in
+    assert_eq!(why(live.spa.rename("t/e/m/f", "t/c/f")), Refusal::EncryptionRoot);
+    assert_eq!(why(live.spa.rename("t/e/m", "t/c/m")), Refusal::EncryptionRoot);
+    // nor may a clone become the origin of what it is below
+    for name in ["t/c/g", "t/e/m/f/g"] {
+        clone(&live, "t/e/m/f@s", name).unwrap();
+        assert_eq!(why(live.spa.promote(name)), Refusal::EncryptionRoot, "{name}");
+        live.spa.destroy_head(name).unwrap();
+    }
+    // others may come and go
+    encrypted(&live, "t/e/h", None).unwrap();
+    live.spa.rename("t/e/h", "t/c/h").unwrap();
+    live.spa.rename("t/c/h", "t/e/m/h").unwrap();
+    clone(&live, "t/e/m/f@s", "t/e/k").unwrap();
+    live.spa.promote("t/e/k").unwrap();
+    // what was the origin is now a clone of it
+    live.spa.rename("t/e/m/f", "t/c/f").unwrap();
+    live.spa.change_key("t/e", ChangeKey::NewRoot(key(2))).unwrap();
+    let live = live.judged_and_back();
+    live.spa.load_key("t/e", &key(2).wrapping).unwrap();
+    for name in ["t/c", "t/c/f", "t/e/k"] {
+        assert_eq!(live.read(name, id, MIB), bytes(MIB, 1), "{name}");
+    }
+    // a root that moves below a clone of it has nothing to inherit there
+    live.spa.change_key("t/e/k", ChangeKey::NewRoot(key(3))).unwrap();
+    live.spa.rename("t/e/k", "t/c/k").unwrap();
+    let none = Refusal::Invalid("the parent has its key from this dataset");
+    assert_eq!(why(live.spa.change_key("t/c/k", ChangeKey::Inherit)), none);
+    assert_eq!(why(live.spa.change_key("t/c/k", ChangeKey::ForceInherit)), none);
+    live.judged();
+}
+
 #[test]
 fn a_key_is_changed_of_all_that_inherit_it_or_of_none() {
     let live = Live::new();

@@ -137,7 +137,8 @@ impl Spa {
     }
 
     /// Encryption roots must not change, but for the origin's own, which becomes the clone (OpenZFS:
-    /// `dsl_dataset_promote_crypt_check`).
+    /// `dsl_dataset_promote_crypt_check`). Nor may the clone's parent have its key by way of the origin, which becomes a clone of what is below that
+    /// parent: OpenZFS does not check this, and loses such keys with the next change of the root's key or the root.
     fn check_promote_keys(&self, mos: &Mos, name: &str, dir: u64, origin: u64) -> Result<(), Error> {
         let Some(root) = mos.key_root(origin)? else { return Ok(()) };
         if root == origin || self.is_clone(mos, origin)? {
@@ -148,9 +149,13 @@ impl Spa {
             parent => mos.key_root(parent),
         };
         match (above(origin)?, above(dir)?) {
-            (Some(one), Some(other)) if one == other => Ok(()),
-            _ => Err(refused(name, Refusal::EncryptionRoot)),
+            (Some(one), Some(other)) if one == other => {}
+            _ => return Err(refused(name, Refusal::EncryptionRoot)),
         }
+        if self.key_hangs_on(mos, mos.dir_phys(dir)?.parent_obj, origin)? {
+            return Err(refused(name, Refusal::EncryptionRoot));
+        }
+        Ok(())
     }
 
     /// All names that are taken at the new place, of snapshots and of bookmarks.

@@ -126,6 +126,10 @@ impl Spa {
         if root.is_some_and(|root| root != dir) && mos.key_root(new)? != root {
             return Err(refused(name, Refusal::EncryptionRoot));
         }
+        // stricter than OpenZFS, which lets the origin of a clone move below it: then nothing keeps their encryption root
+        if root.is_some_and(|root| root != dir) && !self.is_clone(mos, dir)? && self.key_hangs_on(mos, new, dir)? {
+            return Err(refused(name, Refusal::EncryptionRoot));
+        }
         let phys = mos.dir_phys(dir)?;
         let space = quota::used_of(&phys).max(phys.reserved);
         if self.room_for_transfer(mos, old, new, space)? { Ok(()) } else { Err(refused(name, Refusal::NoSpace)) }

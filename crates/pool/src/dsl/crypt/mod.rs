@@ -118,12 +118,18 @@ fn field<const N: usize>(zap: &Zap, key: &str) -> Result<[u8; N], Error> {
 impl Dir {
     /// The facts about the key; `None` if datasets here are not encrypted.
     ///
+    /// OpenZFS destroys encryption roots that others still have their keys from. Each of those counts as its own root: the key object has all that is
+    /// needed besides the user's key.
+    ///
     /// # Errors
     /// When the MOS cannot be read.
     pub fn crypto(&self) -> Result<Option<KeyInfo>, Error> {
         let Some(object) = self.crypto_key_obj()? else { return Ok(None) };
-        let info = self.pool.known.of(object, || KeyInfo::load(&self.pool.mos, object))?;
-        Ok(Some((*info).clone()))
+        let mut info = (*self.pool.known.of(object, || KeyInfo::load(&self.pool.mos, object))?).clone();
+        if info.root_dir != self.id() && self.pool.dir_by_id(info.root_dir).is_err_and(|e| !e.is_unanswered()) {
+            info.root_dir = self.id();
+        }
+        Ok(Some(info))
     }
 
     fn unwrap_and_register(&self, info: &KeyInfo, key: &WrappingKey) -> Result<usize, Error> {

@@ -211,6 +211,21 @@ impl Spa {
         })
     }
 
+    /// Returns whether the way from encrypted directory `dir` to its encryption root leads through directory `on`: from a clone it leads to its
+    /// origin, from any other to its parent. Whatever is on that way stays as long as `dir` is there, so the root does too; a way that leads in a
+    /// circle, as OpenZFS lets it become, keeps nothing, and leads through everything here.
+    pub(in crate::dsl) fn key_hangs_on(&self, mos: &Mos, dir: u64, on: u64) -> Result<bool, Error> {
+        let (mut at, mut seen) = (dir, BTreeSet::new());
+        while at != on && seen.insert(at) {
+            if mos.key_root(at)?.is_none_or(|root| root == at) {
+                return Ok(false);
+            }
+            let phys = mos.dir_phys(at)?;
+            at = if self.is_clone(mos, at)? { mos.live(phys.origin_obj)?.phys.dir_obj } else { phys.parent_obj };
+        }
+        Ok(true)
+    }
+
     /// Checks that `keylocation` can be set (OpenZFS: `dsl_crypto_can_set_keylocation`).
     pub(in crate::dsl) fn check_keylocation(&self, mos: &Mos, ds: &Live, location: &str) -> Result<(), Error> {
         match mos.key_root(ds.phys.dir_obj)? {
@@ -366,9 +381,18 @@ impl TaskCx<'_> {
             ChangeKey::Inherit | ChangeKey::ForceInherit if !is_root => {
                 return Err(invalid("it inherits its key already"));
             }
-            ChangeKey::ForceInherit => KeyChange { from, to: above()?.root_dir, plan: None, location: Some(None) },
+            ChangeKey::ForceInherit => {
+                let to = above()?.root_dir;
+                if to == dir {
+                    return Err(invalid("the parent has its key from this dataset"));
+                }
+                KeyChange { from, to, plan: None, location: Some(None) }
+            }
             ChangeKey::Inherit => {
                 let above = above()?;
+                if above.root_dir == dir {
+                    return Err(invalid("the parent has its key from this dataset"));
+                }
                 if !loaded(from) {
                     return Err(refused(name, Refusal::KeyUnavailable));
                 }
@@ -453,6 +477,11 @@ impl Mos {
     /// The keys of directory `dir` and of all that inherit them from directory `root`, including those below clones: a clone has the key object of
     /// its origin (OpenZFS: `spa_keystore_change_key_sync_impl`). `origin` is the snapshot that all datasets descend from.
     fn heirs(&self, dir: u64, root: u64, origin: Option<u64>) -> Result<Vec<KeyInfo>, Error> {
+        if dir == root {
+            // those too to which no way leads from the root: OpenZFS leaves them behind, with a key that opens them no more
+            let (all, mut objects) = (self.under_root(root)?, BTreeSet::new());
+            return Ok(all.into_iter().map(|(_, info)| info).filter(|info| objects.insert(info.object)).collect());
+        }
         let (mut heirs, mut seen, mut todo) = (Vec::new(), BTreeSet::new(), vec![(dir, false)]);
         while let Some((dir, by_origin)) = todo.pop() {
             let Some(info) = self.key_info(dir)?.filter(|_| seen.insert((dir, by_origin))) else { continue };
@@ -474,5 +503,22 @@ impl Mos {
             }
         }
         Ok(heirs)
+    }
+
+    /// All directories that have their key from directory `root`, wherever they are, itself included.
+    pub(in crate::dsl) fn under_root(&self, root: u64) -> Result<Vec<(u64, KeyInfo)>, Error> {
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut todo: Vec<u64> = self.number("root_dataset")?.into_iter().collect();
+        while let Some(dir) = todo.pop() {
+            if !seen.insert(dir) {
+                return Err(mos::two_names(dir));
+            }
+            let children = mos::child_dirs(&self.zap(self.dir_phys(dir)?.child_dir_zapobj)?)?;
+            todo.extend(children.into_iter().filter(|(name, _)| !name.starts_with('$')).map(|(_, child)| child));
+            if let Some(info) = self.key_info(dir)?.filter(|info| info.root_dir == root) {
+                found.push((dir, info));
+            }
+        }
+        Ok(found)
     }
 }

@@ -113,6 +113,40 @@ fn a_key_that_does_not_say_how_many_have_it_is_neither_shared_nor_freed() {
     assert!(spa.live_mos().unwrap().zap(key).is_ok());
 }
 
+/// Makes the key of `t/f` name directory `root` as its encryption root.
+fn put_under(spa: &Arc<Spa>, root: u64) {
+    spa.sync_task(move |cx| {
+        let dir = cx.spa.find_dir(cx.mos, "t/f")?;
+        let key = cx.mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.unwrap();
+        Ok(cx.mos.zap(key)?.update_u64(cx.tx, "DSL_CRYPTO_ROOT_DDOBJ", root)?)
+    })
+    .unwrap();
+}
+
+/// OpenZFS makes such pools, by a rename or a promotion, and then loses the key (`dsl_dir_rename_crypt_check` compares roots only).
+#[test]
+fn a_key_to_which_no_way_leads_from_its_root_is_kept_and_changed() {
+    let (spa, device) = pool();
+    for name in ["t/e", "t/f"] {
+        let new = NewDataset { key: Some(testing::key(1)), ..NewDataset::inheriting(name, ObjsetType::Zfs) };
+        spa.create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
+    }
+    let root = spa.view().unwrap().dir("t/e").unwrap().id();
+    put_under(&spa, root);
+    spa.change_key("t/e", ChangeKey::NewRoot(testing::key(2))).unwrap();
+    let spa = again(spa, &device);
+    spa.load_key("t/e", &testing::key(2).wrapping).unwrap();
+    let status = |name: &str| spa.view().unwrap().dataset(name).unwrap().key_status().unwrap();
+    assert_eq!(status("t/f"), KeyStatus::Available);
+    // one whose root is gone is opened by itself
+    spa.destroy_head("t/e").unwrap();
+    let spa = again(spa, &device);
+    assert_eq!(spa.view().unwrap().dataset("t/f").unwrap().encryption_root().unwrap().as_deref(), Some("t/f"));
+    spa.load_key("t/f", &testing::key(2).wrapping).unwrap();
+    let status = |name: &str| spa.view().unwrap().dataset(name).unwrap().key_status().unwrap();
+    assert_eq!(status("t/f"), KeyStatus::Available);
+}
+
 #[test]
 fn a_task_that_panics_suspends_the_pool_as_a_bug() {
     let (spa, _device) = pool();
