@@ -165,6 +165,17 @@ fn a_program_that_changes_or_gets_another_owner_loses_its_capabilities() {
     }
 }
 
+/// Makes the spill block of a file unreadable, and returns its places: to invert them again mends it.
+fn spoil_spill(scratch: &mut Scratch, id: u64) -> Vec<u64> {
+    scratch.again();
+    let spill = scratch.zfs().fs().node(id).unwrap().object().phys().spill.unwrap();
+    let places: Vec<u64> = spill.dvas().map(|dva| dva.offset()).collect();
+    assert!(!places.is_empty());
+    scratch.again();
+    scratch.invert(&places);
+    places
+}
+
 /// Attributes in a spill block that cannot be read are not taken for missing ones, neither then nor after it can be read again:
 /// what was removed stayed, and a second hidden directory took the place of the first.
 #[test]
@@ -177,12 +188,7 @@ fn attributes_that_cannot_be_read_are_not_missing() {
     set(&zfs, id, "user.packed", &packed);
     set(&zfs, id, "user.hidden", &[2; 40_000]);
     drop(zfs);
-    scratch.again();
-    let spill = scratch.zfs().fs().node(id).unwrap().object().phys().spill.unwrap();
-    let places: Vec<u64> = spill.dvas().map(|dva| dva.offset()).collect();
-    assert!(!places.is_empty());
-    scratch.again();
-    scratch.invert(&places);
+    let places = spoil_spill(&mut scratch, id);
 
     let zfs = scratch.zfs();
     assert_eq!(zfs.getattr(id).unwrap().size, 0);
@@ -215,12 +221,7 @@ fn an_acl_that_cannot_be_read_refuses_nothing() {
     };
     zfs.set_acl(&ROOT, id, (1..100).map(named).collect()).unwrap();
     drop(zfs);
-    scratch.again();
-    let spill = scratch.zfs().fs().node(id).unwrap().object().phys().spill.unwrap();
-    let places: Vec<u64> = spill.dvas().map(|dva| dva.offset()).collect();
-    assert!(!places.is_empty());
-    scratch.again();
-    scratch.invert(&places);
+    let places = spoil_spill(&mut scratch, id);
     let zfs = scratch.zfs();
     let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
     let take = SetAttr { uid: Some(5), ..SetAttr::default() };
