@@ -244,8 +244,9 @@ impl Job {
 impl BlockLog {
     /// Records that `new` replaces `old`.
     pub(crate) fn replace(&mut self, old: &BlkPtr, new: &BlkPtr) {
-        // a deduplicated block that replaces itself gains one reference and gives one back
-        if same_place(old, new) && !new.is_dedup() {
+        // a deduplicated block that replaces itself gains one reference and gives one back, and so does one that is cloned over its clone: the
+        // later clone has a later birth
+        if same_place(old, new) && old.birth_logical() == new.birth_logical() && !new.is_dedup() {
             return;
         }
         if !old.is_hole() {
