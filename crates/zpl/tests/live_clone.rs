@@ -64,6 +64,27 @@ fn a_copy_takes_no_room_and_outlives_its_source() {
     scratch.close();
 }
 
+/// The second copy replaces each block by itself: it takes a reference and gives one back.
+#[test]
+fn a_copy_over_the_same_copy_keeps_no_block() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", BLOCK), ("compression", 2)]);
+    let zfs = scratch.zfs();
+    let (source, copy) = (file(&zfs, "source"), file(&zfs, "copy"));
+    let data = noise(2 * BLOCK);
+    zfs.write(&ROOT, source, 0, &data).unwrap();
+    for _ in 0..3 {
+        zfs.spa().sync().unwrap();
+        assert_eq!(zfs.copy_range(&ROOT, (source, 0), (copy, 0), u64::MAX).unwrap(), 2 * BLOCK);
+    }
+    assert_eq!(saved(&zfs), (2, 2 * BLOCK));
+    zfs.unlink(&ROOT, zfs.fs().root(), b"source").unwrap();
+    assert_eq!(saved(&zfs), (0, 0));
+    assert!(all(&zfs, copy) == data);
+    zfs.unlink(&ROOT, zfs.fs().root(), b"copy").unwrap();
+    drop(zfs);
+    scratch.close();
+}
+
 #[test]
 fn what_cannot_be_shared_is_copied() {
     let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", BLOCK), ("compression", 2)]);
