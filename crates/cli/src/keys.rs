@@ -8,7 +8,7 @@ mod prompt;
 mod roots;
 mod typed;
 
-pub(crate) use given::{give, given, load_from};
+pub(crate) use given::{give, given, load_all, load_from};
 pub(crate) use new::{Material, for_new, for_new_pool, material_for};
 pub(crate) use places::{keep, remember_change, remember_new};
 pub(crate) use roots::without_key;

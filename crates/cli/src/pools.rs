@@ -28,11 +28,21 @@ pub(crate) fn of_dataset(dataset: &str) -> Result<Option<Arc<Query>>, Failure> {
     Ok(here().of_dataset(dataset)?.map(|pool| Arc::new(here().query(&pool))))
 }
 
+/// What asks for the configuration of a pool with its figures, without what takes a walk through the pool.
+pub(crate) fn brief() -> NvList {
+    let mut input = NvList::new();
+    input.insert("brief", ());
+    input
+}
+
+/// The configuration of a pool that [`brief`] asks for.
+pub(crate) fn brief_stats(query: &Query) -> Result<NvList, Failed> {
+    query.call(Ioc::PoolStats, query.name(), &brief())
+}
+
 /// Whether a feature of a pool is enabled.
 pub(crate) fn has_feature(query: &Query, name: &str) -> Result<bool, Failed> {
-    let mut brief = NvList::new();
-    brief.insert("brief", ());
-    let config = query.call(Ioc::PoolStats, query.name(), &brief)?;
+    let config = brief_stats(query)?;
     let enabled = config.get_nvlist(FEATURE_STATS);
     Ok(feature::by_name(name).is_some_and(|def| enabled.is_some_and(|enabled| enabled.contains(def.guid))))
 }

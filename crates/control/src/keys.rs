@@ -122,12 +122,8 @@ fn wrapping_key(hidden: Option<&NvList>) -> Result<Option<WrappingKey>, Error> {
 
 /// A key with what the properties say of it.
 fn key_of(cipher: Suite, wrapping: WrappingKey, props: &mut Props) -> Result<NewKey, Error> {
-    let keyformat = match props.take_number("keyformat") {
-        Some(1) => KeyFormat::Raw,
-        Some(2) => KeyFormat::Hex,
-        Some(3) => KeyFormat::Passphrase,
-        _ => return Err(Error::Invalid("a new key needs a keyformat".to_owned())),
-    };
+    let keyformat = props.take_number("keyformat").and_then(KeyFormat::of_number);
+    let keyformat = keyformat.ok_or_else(|| Error::Invalid("a new key needs a keyformat".to_owned()))?;
     Ok(NewKey {
         cipher,
         keyformat,

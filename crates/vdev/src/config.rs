@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 8;
 const VDEVS_MAX: usize = 1 << 16;
 
 /// The largest sector size of a vdev, as a power of two (OpenZFS: `ASHIFT_MAX`).
-const ASHIFT_MAX: u32 = 16;
+pub const ASHIFT_MAX: u64 = 16;
 
 /// The type of a vdev (OpenZFS: `VDEV_TYPE_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -181,7 +181,7 @@ impl VdevConfig {
     /// (OpenZFS: `vdev_raidz_asize`, `vdev_draid_asize`).
     #[must_use]
     pub fn striped_asize(&self, psize: u64) -> Option<u64> {
-        let ashift = u32::try_from(self.ashift).ok().filter(|shift| *shift <= ASHIFT_MAX)?;
+        let ashift = u32::try_from(Some(self.ashift).filter(|shift| *shift <= ASHIFT_MAX)?).ok()?;
         match self.kind {
             VdevType::Raidz => Some(Raidz::new(self).ok()?.psize_to_asize(psize, Txg(u64::MAX), ashift)),
             VdevType::Draid => Some(Draid::new(self).ok()?.psize_to_asize(psize, ashift)),

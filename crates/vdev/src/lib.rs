@@ -99,7 +99,7 @@ mod tree;
 mod write;
 
 pub use ahead::{AheadSource, Planned};
-pub use config::{VdevConfig, VdevType};
+pub use config::{ASHIFT_MAX, VdevConfig, VdevType};
 pub use device::{Access, Device, DeviceKind, FileDevice, MemoryDevice};
 pub use diagnosis::{Threshold, Thresholds};
 pub use error::Error;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use control::Failed;
 use pool::Pool;
 use site::Query;
 use site::keys::{Root, waits};
@@ -42,12 +43,17 @@ pub(crate) fn load_from(query: &Query, root: &str, given: &str) -> bool {
 /// Loads the keys that this command was given into a pool.
 pub(crate) fn load_given(pool: &Arc<Pool>) {
     let given = given();
-    if given.is_empty() {
-        return;
+    if !given.is_empty() {
+        // roots that cannot be read have none
+        let _ = load_all(&Query::of_found(pool.clone(), HashMap::new()), &given);
     }
-    let query = Query::of_found(pool.clone(), HashMap::new());
-    for root in without_key(&query).unwrap_or_default().into_iter().flatten() {
+}
+
+/// Loads these keys into all encryption roots of a pool that they fit.
+pub(crate) fn load_all(query: &Query, given: &[String]) -> Result<(), Failed> {
+    for root in without_key(query)?.into_iter().flatten() {
         // possibly none fits
-        let _ = given.iter().any(|location| load_from(&query, &root.name, location));
+        let _ = given.iter().any(|location| load_from(query, &root.name, location));
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use codec::crypt::WrappingKey;
 use nvlist::{NvList, Value};
 use pool::KeyFormat;
 
-use site::keys::{Secret, format_of, no_core_dumps, wrapping_key};
+use site::keys::{Secret, no_core_dumps, wrapping_key};
 
 use super::prompt::ask;
 use super::typed::material;
@@ -87,7 +87,7 @@ fn choose(props: &mut NvList, feature_enabled: bool, above: bool) -> Result<Opti
 /// names `root` if it is not empty; a new key is asked for without a name.
 pub(crate) fn material_for(root: &str, props: &mut NvList) -> Result<Material, String> {
     let location = props.get_str("keylocation").unwrap_or("prompt").to_owned();
-    let format = props.get_u64("keyformat").and_then(format_of).ok_or("Invalid keyformat.")?;
+    let format = props.get_u64("keyformat").and_then(KeyFormat::of_number).ok_or("Invalid keyformat.")?;
     let bytes = match location == "prompt" && std::io::IsTerminal::is_terminal(&std::io::stdin()) {
         true => twice(root, format)?,
         false => material(root, &location, format)?,

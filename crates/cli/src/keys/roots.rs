@@ -2,12 +2,10 @@
 
 use control::{Failed, Ioc};
 use nvlist::NvList;
+use pool::KeyStatus;
 use site::Query;
 
 use crate::answers;
-
-/// Property `keystatus`: unavailable.
-const UNAVAILABLE: u64 = 1;
 
 /// An encryption root.
 pub(crate) struct Root {
@@ -50,7 +48,7 @@ fn ask(query: &Query, name: &str) -> Result<Option<Root>, Failed> {
 fn locked_root(name: &str, props: &NvList) -> Option<Root> {
     let value = |prop: &str| props.get_nvlist(prop).and_then(|prop| answers::value(prop, "value"));
     let is_root = value("encryptionroot")?.text() == Some(name);
-    let is_locked = value("keystatus")?.number() == Some(UNAVAILABLE);
+    let is_locked = value("keystatus")?.number() == Some(KeyStatus::Unavailable.number());
     let location = value("keylocation").map_or_else(String::new, |location| location.to_string());
     (is_root && is_locked).then(|| Root { name: name.to_owned(), location })
 }

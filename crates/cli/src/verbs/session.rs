@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{Errno, Txg};
 use control::Caller;
-use pool::{Dataset, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
+use pool::{Dataset, KeyStatus, Kind, OpenOptions, Pool, Spa};
 use site::{devices, records, with_log};
 use zpl::Follow;
 use zpl::live::{Volume, Zfs};
@@ -295,14 +295,7 @@ impl Session {
         if self.keys.is_empty() {
             return Ok(());
         }
-        let all = pool.list(pool.name(), &ListOptions::DATASETS).map_err(|e| failed(e.to_string()))?;
-        for dataset in all.iter().filter_map(pool::Entry::dataset) {
-            if dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
-                let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
-                self.try_given(pool, &root);
-            }
-        }
-        Ok(())
+        keys::load_all(&here().query(pool), &self.keys).map_err(|e| failed(e.to_string()))
     }
 
     /// The dataset of a target, with its key if one is available.

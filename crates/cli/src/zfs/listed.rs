@@ -11,7 +11,7 @@ use std::sync::Arc;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{self, BOOK, DATASET, PropDef};
-use pool::{Kind, Value};
+use pool::{KeyStatus, Kind, Value};
 use site::Query;
 
 use crate::answers::{self, cannot_get, named_source};
@@ -26,9 +26,6 @@ const OST_ZFS: i32 = 2;
 const OST_ZVOL: i32 = 3;
 /// Property `encryption`: off.
 const CRYPT_OFF: u64 = 2;
-/// Property `keystatus` (OpenZFS: `zfs_keystatus_t`).
-const KEY_UNAVAILABLE: u64 = 1;
-const KEY_AVAILABLE: u64 = 2;
 
 /// What is wanted of each dataset beside its name.
 #[derive(Clone, Debug, Default)]
@@ -312,12 +309,12 @@ impl Listed {
 
     /// Whether it is encrypted, and its key is not loaded now.
     pub(super) fn lacks_key(&self) -> Result<bool, Failed> {
-        Ok(self.number("keystatus")? == Some(KEY_UNAVAILABLE))
+        Ok(self.number("keystatus")? == Some(KeyStatus::Unavailable.number()))
     }
 
     /// Whether it is encrypted, and its key is loaded now.
     pub(super) fn has_key(&self) -> Result<bool, Failed> {
-        Ok(self.number("keystatus")? == Some(KEY_AVAILABLE))
+        Ok(self.number("keystatus")? == Some(KeyStatus::Available.number()))
     }
 
     /// The datasets directly below, by name; of a snapshot, none.

@@ -1,12 +1,12 @@
 //! Sizes of volumes: blocks that waste little, and the space of a full volume.
 
-use control::{Failed, Ioc};
-use nvlist::NvList;
+use control::Failed;
 use ondisk::label::key;
 use site::Query;
-use vdev::{VdevConfig, VdevType};
+use vdev::{ASHIFT_MAX, VdevConfig, VdevType};
 
 use super::listed::Listed;
+use crate::pools;
 
 /// Default size of a volume's blocks, and the least without a warning (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
 pub(super) const BLOCK_SIZE: u64 = 16 << 10;
@@ -18,8 +18,6 @@ const POINTERS: u64 = 1024;
 const INDIRECT: u64 = 128 << 10;
 /// Levels of the dnodes' own object.
 const METADNODE_LEVELS: u64 = 7;
-/// The largest sector size of a vdev, as a power of two.
-const ASHIFT_MAX: u64 = 16;
 /// Copies of indirect blocks.
 const METADATA_COPIES: u64 = 2;
 
@@ -29,9 +27,7 @@ pub(super) struct Tops(Vec<VdevConfig>);
 impl Tops {
     /// Asks for those of a pool.
     pub(super) fn of(source: &Query) -> Result<Tops, Failed> {
-        let mut brief = NvList::new();
-        brief.insert("brief", ());
-        let config = source.call(Ioc::PoolStats, source.name(), &brief)?;
+        let config = pools::brief_stats(source)?;
         let root = config.get_nvlist(key::VDEV_TREE).map(VdevConfig::parse).transpose()?;
         Ok(Tops(root.map(|root| root.children).unwrap_or_default()))
     }

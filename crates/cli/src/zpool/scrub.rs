@@ -121,9 +121,7 @@ fn warn_of_checkpoint(control: &Control, doing: &str) -> Result<(), Failure> {
 
 /// The configuration of the pool as it is now.
 fn brief(control: &Control) -> Result<NvList, Failed> {
-    let mut brief = NvList::new();
-    brief.insert("brief", ());
-    control.call(Ioc::PoolStats, control.spa().name(), &brief)
+    control.call(Ioc::PoolStats, control.spa().name(), &pools::brief())
 }
 
 /// Scrubs. An unfinished resilver is completed first.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use base::Guid;
-use control::Ioc;
 use control::stats::{VdevStat, VdevStats, figures};
 use nvlist::NvList;
 use ondisk::label::key;
@@ -14,6 +13,7 @@ use vdev::{Health, IoFigures, QueueDepths, VdevAux, VdevConfig, VdevErrors, Vdev
 
 use super::leaf_work::{Progress, Work};
 use crate::error::{Failure, failed};
+use crate::pools;
 use crate::shown;
 
 /// The naming of leaves: the options -g, -L and -P, and the environment variables of OpenZFS.
@@ -341,10 +341,7 @@ impl Vdevs {
 
 /// The configuration of an open pool with the figures of its vdevs, without what takes a walk through the pool.
 pub(super) fn brief_stats(query: &Query) -> Result<NvList, Failure> {
-    let mut brief = NvList::new();
-    brief.insert("brief", ());
-    let answer = query.call(Ioc::PoolStats, query.name(), &brief);
-    answer.map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))
+    pools::brief_stats(query).map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))
 }
 
 /// The class of a top-level vdev; what is below is of the same, which is `above`.

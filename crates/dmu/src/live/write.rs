@@ -390,8 +390,8 @@ impl Object {
         spill: Option<Vec<u8>>,
     ) -> Result<(), Error> {
         let size = spill.as_ref().map_or(0, |spill| spill.len() as u64);
-        if spill.is_some() && (size == 0 || !size.is_multiple_of(512) || size > ondisk::SPA_MAXBLOCKSIZE) {
-            return Err(self.refused("length of a spill block", size));
+        if spill.is_some() {
+            self.check_spill_len(size)?;
         }
         self.objset().change(tx, self.dnode()?, |state| {
             if bonus.len() > state.newest.max_bonus(spill.is_some()) {
@@ -407,16 +407,8 @@ impl Object {
             }
             state.reshape(tx.txg(), |dn| {
                 dn.bonus_type = bonus_type;
-                dn.bonus.clear();
-                dn.bonus.extend_from_slice(bonus);
-                dn.endian = Endian::Little;
-                if spills {
-                    dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
-                    dn.spill = dn.spill.or(Some(BlkPtr::HOLE));
-                } else if had {
-                    dn.flags &= !DnodePhys::FLAG_SPILL_BLKPTR;
-                    dn.spill = None;
-                }
+                put_bonus(dn, bonus);
+                point_to_spill(dn, spills);
             });
             Ok(())
         })?;
@@ -434,11 +426,7 @@ impl Object {
             if bonus.len() > state.newest.max_bonus(spill) {
                 return Err(self.refused("length of the bonus buffer", bonus.len() as u64));
             }
-            state.reshape(tx.txg(), |dn| {
-                dn.bonus.clear();
-                dn.bonus.extend_from_slice(bonus);
-                dn.endian = Endian::Little;
-            });
+            state.reshape(tx.txg(), |dn| put_bonus(dn, bonus));
             Ok(())
         })
     }
@@ -478,9 +466,7 @@ impl Object {
     }
 
     fn spill_block(&self, tx: &Tx, block: Block, size: u64) -> Result<(), Error> {
-        if size == 0 || !size.is_multiple_of(512) || size > ondisk::SPA_MAXBLOCKSIZE {
-            return Err(self.refused("length of a spill block", size));
-        }
+        self.check_spill_len(size)?;
         self.objset().change(tx, self.dnode()?, |state| {
             if !state.newest.fits_spill() {
                 return Err(self.refused("spill block beside a bonus buffer", state.newest.bonus.len() as u64));
@@ -489,14 +475,18 @@ impl Object {
             let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
             dirty.spill = Some(Some(block));
             dirty.bytes += counted;
-            state.reshape(tx.txg(), |dn| {
-                dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
-                dn.spill = dn.spill.or(Some(BlkPtr::HOLE));
-            });
+            state.reshape(tx.txg(), |dn| point_to_spill(dn, true));
             Ok(())
         })?;
         tx.dirtied(size);
         Ok(())
+    }
+
+    fn check_spill_len(&self, size: u64) -> Result<(), Error> {
+        match size != 0 && size.is_multiple_of(512) && size <= ondisk::SPA_MAXBLOCKSIZE {
+            true => Ok(()),
+            false => Err(self.refused("length of a spill block", size)),
+        }
     }
 
     /// Removes the spill block.
@@ -507,10 +497,7 @@ impl Object {
         self.objset().change(tx, self.dnode()?, |state| {
             let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
             dirty.spill = Some(None);
-            state.reshape(tx.txg(), |dn| {
-                dn.flags &= !DnodePhys::FLAG_SPILL_BLKPTR;
-                dn.spill = None;
-            });
+            state.reshape(tx.txg(), |dn| point_to_spill(dn, false));
             Ok(())
         })
     }
@@ -580,6 +567,24 @@ enum Step<R> {
     Done(R, u64),
     /// The block's content must be read first.
     Read(BlockState),
+}
+
+/// Replaces the bonus buffer.
+fn put_bonus(dn: &mut DnodePhys, bonus: &[u8]) {
+    dn.bonus.clear();
+    dn.bonus.extend_from_slice(bonus);
+    dn.endian = Endian::Little;
+}
+
+/// Makes room for the pointer to a spill block, or takes it away.
+fn point_to_spill(dn: &mut DnodePhys, has_one: bool) {
+    if has_one {
+        dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
+        dn.spill = dn.spill.or(Some(BlkPtr::HOLE));
+    } else {
+        dn.flags &= !DnodePhys::FLAG_SPILL_BLKPTR;
+        dn.spill = None;
+    }
 }
 
 /// As [`Object::is_dirty`].

@@ -53,7 +53,7 @@ impl<'a> Root<'a> {
         input.insert("props", Value::StringArray(props.iter().map(|prop| (*prop).into()).collect()));
         let props = query.call(Ioc::ObjsetStats, name, &input).map_err(|e| e.to_string())?;
         let number = |prop: &str| props.get_nvlist(prop).and_then(|prop| prop.get_u64("value")).unwrap_or(0);
-        let format = format_of(number("keyformat")).ok_or_else(|| format!("'{name}' is not encrypted."))?;
+        let format = KeyFormat::of_number(number("keyformat")).ok_or_else(|| format!("'{name}' is not encrypted."))?;
         let location = props.get_nvlist("keylocation").and_then(|prop| prop.get_str("value"));
         let location = location.unwrap_or_default().to_owned();
         Ok(Root { query, name, salt: number("pbkdf2salt"), iters: number("pbkdf2iters"), format, location })
@@ -64,9 +64,7 @@ impl<'a> Root<'a> {
     /// # Errors
     /// As [`Root::find`].
     pub fn load(&self, material: &Secret) -> Result<WrappingKey, String> {
-        let key = wrapping_key(material, self.format, self.salt, self.iters)?;
-        load(self.query, self.name, &key, false).map_err(|e| refused(&e, self.name))?;
-        Ok(key)
+        self.try_on(material, false)
     }
 
     /// Checks that the key that is made of this material is the right one, whether it is loaded or not.
@@ -74,8 +72,12 @@ impl<'a> Root<'a> {
     /// # Errors
     /// As [`Root::find`].
     pub fn check(&self, material: &Secret) -> Result<WrappingKey, String> {
+        self.try_on(material, true)
+    }
+
+    fn try_on(&self, material: &Secret, only_check: bool) -> Result<WrappingKey, String> {
         let key = wrapping_key(material, self.format, self.salt, self.iters)?;
-        load(self.query, self.name, &key, true).map_err(|e| refused(&e, self.name))?;
+        load(self.query, self.name, &key, only_check).map_err(|e| refused(&e, self.name))?;
         Ok(key)
     }
 
@@ -122,17 +124,6 @@ fn load(query: &Query, root: &str, key: &WrappingKey, only_check: bool) -> Resul
         drop(Zeroizing::new(bytes));
     }
     done
-}
-
-/// The form of keys that property `keyformat` has this number for.
-#[must_use]
-pub const fn format_of(number: u64) -> Option<KeyFormat> {
-    match number {
-        1 => Some(KeyFormat::Raw),
-        2 => Some(KeyFormat::Hex),
-        3 => Some(KeyFormat::Passphrase),
-        _ => None,
-    }
 }
 
 fn refused(failed: &Failed, root: &str) -> String {

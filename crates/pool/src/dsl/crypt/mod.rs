@@ -37,6 +37,18 @@ pub enum KeyStatus {
     Available,
 }
 
+impl KeyStatus {
+    /// Its number, as a value of the property `keystatus` (OpenZFS: `zfs_keystatus_t`).
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        match self {
+            KeyStatus::None => 0,
+            KeyStatus::Unavailable => 1,
+            KeyStatus::Available => 2,
+        }
+    }
+}
+
 /// The facts about an encrypted dataset's key that are known without the key.
 #[derive(Clone, Debug)]
 pub struct KeyInfo {
@@ -66,6 +78,17 @@ impl KeyFormat {
             KeyFormat::Passphrase => 3,
         }
     }
+
+    /// The format with this number.
+    #[must_use]
+    pub const fn of_number(number: u64) -> Option<KeyFormat> {
+        match number {
+            1 => Some(KeyFormat::Raw),
+            2 => Some(KeyFormat::Hex),
+            3 => Some(KeyFormat::Passphrase),
+            _ => None,
+        }
+    }
 }
 
 impl OfObject for KeyInfo {}
@@ -92,12 +115,7 @@ impl KeyInfo {
             object,
             root_dir: required("DSL_CRYPTO_ROOT_DDOBJ")?,
             wrapped,
-            keyformat: match number("keyformat")? {
-                Some(1) => Some(KeyFormat::Raw),
-                Some(2) => Some(KeyFormat::Hex),
-                Some(3) => Some(KeyFormat::Passphrase),
-                _ => None,
-            },
+            keyformat: number("keyformat")?.and_then(KeyFormat::of_number),
             pbkdf2_iters: number("pbkdf2iters")?.unwrap_or(0),
             pbkdf2_salt: number("pbkdf2salt")?.unwrap_or(0),
             refcount: number("DSL_CRYPTO_REFCOUNT")?.unwrap_or(0),

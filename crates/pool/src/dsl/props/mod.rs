@@ -10,7 +10,7 @@ pub(in crate::dsl) mod write;
 use crate::dsl::props::stored::Setting;
 use crate::dsl::userspace::SpaceKind;
 use crate::spa::prop::{self, Attr, PropDef, PropKind, PropValue, Source, Value};
-use crate::{Dataset, Error, KeyFormat, KeyStatus, Kind};
+use crate::{Dataset, Error, KeyFormat, Kind};
 
 /// Which number stands for "not encrypted" in property `encryption`.
 const CRYPT_OFF: u64 = 2;
@@ -265,20 +265,11 @@ impl Dataset {
         };
         Ok(Some(match name {
             "encryption" => Some(info.wrapped.suite as u64),
-            "keyformat" => Some(match info.keyformat {
-                None => 0,
-                Some(KeyFormat::Raw) => 1,
-                Some(KeyFormat::Hex) => 2,
-                Some(KeyFormat::Passphrase) => 3,
-            }),
+            "keyformat" => Some(info.keyformat.map_or(0, KeyFormat::number)),
             "pbkdf2iters" => Some(info.pbkdf2_iters),
             "pbkdf2salt" => Some(info.pbkdf2_salt),
             "keyguid" => Some(info.wrapped.guid),
-            "keystatus" => Some(match self.key_status()? {
-                KeyStatus::None => 0,
-                KeyStatus::Unavailable => 1,
-                KeyStatus::Available => 2,
-            }),
+            "keystatus" => Some(self.key_status()?.number()),
             _ => self.ivset_guid()?,
         }))
     }

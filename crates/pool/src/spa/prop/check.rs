@@ -16,7 +16,7 @@ const COMPONENT_MAX: usize = 255;
 /// The longest comment (OpenZFS: `ZPROP_MAX_COMMENT`).
 const COMMENT_MAX: usize = 32;
 /// Sizes of sectors, as powers of two (OpenZFS: `ASHIFT_MIN`, `ASHIFT_MAX`).
-const ASHIFTS: std::ops::RangeInclusive<u64> = 9..=16;
+const ASHIFTS: std::ops::RangeInclusive<u64> = 9..=vdev::ASHIFT_MAX;
 
 /// The rule that a value breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
