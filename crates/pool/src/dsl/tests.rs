@@ -13,6 +13,7 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
 mod miscounts;
+mod views;
 
 use super::*;
 use crate::dsl::space::{Delta, Used};
