@@ -118,6 +118,14 @@ impl Rig {
         self.spa.create_dataset(new, init).unwrap();
     }
 
+    /// Overwrites bytes of the space of a device.
+    #[allow(dead_code, reason = "not all tests use it")]
+    pub(crate) fn damage(&self, name: &str, offset: u64, len: u64) {
+        const LABELS: u64 = 4 << 20;
+        let noise = bytes(len as usize, 99);
+        self.devices.lock().unwrap()[name].write_at(LABELS + offset, &noise).unwrap();
+    }
+
     /// Imports the pool in the current state of the devices, with the keys of these datasets.
     pub(crate) fn after_cut(&self, keys: &[&str], judged: bool) -> After {
         let dir = tempfile::tempdir().unwrap();
