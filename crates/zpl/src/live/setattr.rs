@@ -318,16 +318,19 @@ impl Zfs {
         if sa.spill_error().is_some() {
             attr_of(node.id(), &sa, Attr::Projid)?;
         }
-        let changed = |attr: Attr| changes.iter().find(|(changed, _)| *changed == attr).cloned();
-        let value = |attr: Attr| changed(attr).or_else(|| sa.get(attr).map(|value| (attr, Cow::Owned(value.to_vec()))));
-        let front = FRONT.into_iter().chain([Attr::Projid]);
-        let mut values: Vec<SaValue<'_>> = front.filter_map(value).collect();
-        let rest: Vec<Attr> = sa.present().chain(changes.iter().map(|(attr, _)| *attr)).collect();
-        for attr in rest {
-            if values.iter().all(|(there, _)| *there != attr) {
-                values.extend(value(attr));
+        let mut order: Vec<Attr> = FRONT.into_iter().chain([Attr::Projid]).collect();
+        for attr in sa.present().chain(changes.iter().map(|(attr, _)| *attr)) {
+            if !order.contains(&attr) {
+                order.push(attr);
             }
         }
+        let changed = |attr: &Attr| changes.iter().find(|(changed, _)| changed == attr).cloned();
+        let stored = |attr: &Attr| Some((*attr, Cow::Owned(sa.get(*attr)?.to_vec())));
+        let values: Vec<SaValue<'_>> = order.iter().filter_map(|attr| changed(attr).or_else(|| stored(attr))).collect();
+        // if the change is undone the project stays
+        let undone = |attr: &Attr| if *attr == Attr::Projid { changed(attr) } else { stored(attr) };
+        let undone: Vec<SaValue<'_>> = order.iter().filter_map(undone).collect();
+        self.fs().sa().enter_layouts(tx, node.object(), &undone)?;
         Ok(self.fs().sa().replace_all(tx, node.object(), &values)?)
     }
 

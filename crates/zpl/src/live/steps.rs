@@ -7,7 +7,8 @@
 //!
 //! # Why an undo does not fail
 //! All that it changes is in memory, as blocks and bonus buffers of the txg, which stay there until it is on disk; an entry that was removed has
-//! left its room, since the names of the directory are locked; the objects are claimed. So neither devices nor a lack of space nor anything that
+//! left its room, since the names of the directory are locked; the objects are claimed; attributes find the layouts that they had, or would have had
+//! from us, as those are entered before a change (`dmu::sa`). So neither devices nor a lack of space nor anything that
 //! a user may do gets in its way. If one fails nevertheless, that is a bug, and the txg does not reach the disk ([`Tx::break_txg`]).
 
 use std::cell::RefCell;
