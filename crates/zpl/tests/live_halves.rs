@@ -27,7 +27,7 @@ fn set(zfs: &Zfs, dir: u64, name: &str, set: SetAttr) -> Result<(), Error> {
     zfs.setattr(&ROOT, id(zfs, dir, name)?, &set).map(drop)
 }
 
-const OPERATIONS: [(&str, Operation); 25] = [
+const OPERATIONS: [(&str, Operation); 26] = [
     ("create", |zfs, a, _| zfs.create(&ROOT, a, b"new", &NewFile::new(Kind::File, 0o644)).map(drop)),
     ("mkdir", |zfs, a, _| zfs.create(&ROOT, a, b"new", &NewFile::new(Kind::Directory, 0o755)).map(drop)),
     ("symlink", |zfs, a, _| {
@@ -51,6 +51,9 @@ const OPERATIONS: [(&str, Operation); 25] = [
     ("chmod", |zfs, a, _| set(zfs, a, "x", SetAttr { mode: Some(0o600), ..SetAttr::default() })),
     ("chown", |zfs, a, _| {
         set(zfs, a, "twice", SetAttr { uid: Some(7), gid: Some(8), mode: Some(0o604), ..SetAttr::default() })
+    }),
+    ("chown beside attributes", |zfs, a, _| {
+        set(zfs, a, "x", SetAttr { uid: Some(7), gid: Some(8), ..SetAttr::default() })
     }),
     ("set a project", |zfs, a, _| set(zfs, a, "old", SetAttr { projid: Some(5), ..SetAttr::default() })),
     ("set an attribute", |zfs, a, _| xattr(zfs, a, "x", 600)),

@@ -210,6 +210,13 @@ fn told(zfs: &Zfs, node: &Node) -> String {
     xattrs.sort();
     let xattrs: Vec<_> =
         xattrs.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), sum(v), v.len())).collect();
+    let mut hidden = Vec::new();
+    if a.xattr_dir != 0 {
+        let files = zfs.fs().read_dir(a.xattr_dir).unwrap().map(|entry| entry.unwrap().object);
+        hidden.extend(
+            files.chain([a.xattr_dir]).map(|id| zfs.getattr(id).unwrap()).map(|own| (own.uid(), own.gid(), own.projid)),
+        );
+    }
     // with POSIX ACLs, a mode that follows from a POSIX ACL leaves the NFSv4 ACL unchanged, while a replay updates it
     let nfs4 = zfs.settings().acltype != 1;
     let acl = if nfs4 { node.acl().unwrap().show(zfs.fs().fuids().unwrap()) } else { String::new() };
@@ -224,7 +231,7 @@ fn told(zfs: &Zfs, node: &Node) -> String {
         _ => String::new(),
     };
     format!(
-        "#{} {:o} {}:{} size {} links {} in {} born {born:?} flags {:x} project {:?} rdev {:?} {content} {xattrs:?} {acl}",
+        "#{} {:o} {}:{} size {} links {} in {} born {born:?} flags {:x} project {:?} rdev {:?} {content} {xattrs:?} {hidden:?} {acl}",
         node.id(),
         a.mode,
         a.owner.0,
