@@ -59,6 +59,31 @@ fn owners_change_what_is_theirs() {
     scratch.close();
 }
 
+/// The values of a hidden directory change with their file, while another thread removes them.
+#[test]
+fn a_chown_meets_attributes_that_leave() {
+    const ROUNDS: u32 = 300;
+    let names: [&[u8]; 4] = [b"user.a", b"user.b", b"user.c", b"user.d"];
+    let mut scratch = Scratch::with(FsProps::default(), &[("xattr", 1)]);
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o644);
+    let set = |name| zfs.set_xattr(&ROOT, id, name, b"value", XattrMode::Set).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for uid in 0..ROUNDS {
+                let change = SetAttr { uid: Some(uid), ..SetAttr::default() };
+                assert_eq!(zfs.setattr(&ROOT, id, &change).unwrap().uid(), uid);
+            }
+        });
+        for _ in 0..ROUNDS {
+            names.into_iter().for_each(set);
+            names.into_iter().for_each(|name| zfs.remove_xattr(&ROOT, id, name).unwrap());
+        }
+    });
+    drop(zfs);
+    scratch.close();
+}
+
 /// A caller who was the owner at the first check may not be at the change: he sets no set-user-id bit on root's file.
 #[test]
 fn a_mode_is_set_by_who_owns_the_file_then() {

@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use base::Errno;
 use dmu::Tx;
 use dmu::sa::{Attr, SaValue, words};
 
