@@ -4,7 +4,7 @@
 mod scratch;
 mod support;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::sa::Attr;
 use scratch::Scratch;
 use support::Fixture;
@@ -34,7 +34,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-fn make(zfs: &Zfs, dir: u64, name: &str, kind: Kind, mode: u32) -> u64 {
+fn make(zfs: &Zfs, dir: ObjectId, name: &str, kind: Kind, mode: u32) -> ObjectId {
     zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(kind, mode)).unwrap().0
 }
 

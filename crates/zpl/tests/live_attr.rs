@@ -5,7 +5,7 @@ mod scratch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, Vfs, XattrMode, Zfs};
@@ -17,7 +17,7 @@ fn user(uid: u32) -> Cred {
     Cred { uid, gid: uid, groups: vec![500] }
 }
 
-fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> u64 {
+fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> ObjectId {
     let id = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, mode)).unwrap().0;
     zfs.setattr(&ROOT, id, &SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() }).unwrap();
     id

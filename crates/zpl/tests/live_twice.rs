@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use base::ObjectId;
 use base::tunable::ZFS_BCLONE_WAIT_DIRTY;
 use power::{ROOT, Rig, bytes};
 use vdev::testing::{Call, Tapped};
@@ -17,7 +18,7 @@ use vdev::{Device, MemoryDevice};
 use zpl::live::{NewFile, SetAttr, Volume, Zfs};
 use zpl::{FileFlags, Kind};
 
-fn file(zfs: &Zfs, name: &str, data: &[u8]) -> u64 {
+fn file(zfs: &Zfs, name: &str, data: &[u8]) -> ObjectId {
     let new = NewFile::new(Kind::File, 0o644);
     let id = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &new).unwrap().0;
     zfs.write(&ROOT, id, 0, data).unwrap();
@@ -50,7 +51,7 @@ fn a_second_handle_takes_nothing_from_the_first() {
     assert_eq!(again.getattr(small).unwrap().size, 33);
     drop(again);
     zfs.fsync(small).unwrap();
-    zfs.write(&ROOT, large, 0, &bytes(300_000, 1)).unwrap();
+    zfs.write(&ROOT, large, 0, &bytes(300_000, ObjectId(1))).unwrap();
     zfs.fsync(large).unwrap();
     // a file without a name is somebody's until it is let go
     let mut found = [0; 4];
@@ -60,7 +61,7 @@ fn a_second_handle_takes_nothing_from_the_first() {
     let after = rig.after_cut(&[], false);
     let found = after.open("t/f");
     assert_eq!(read(&found, "small").unwrap(), b"through the second, and the first");
-    assert!(read(&found, "large").unwrap() == bytes(300_000, 1));
+    assert!(read(&found, "large").unwrap() == bytes(300_000, ObjectId(1)));
     drop(found);
     after.close();
 }
@@ -70,18 +71,18 @@ fn a_second_handle_of_a_volume_takes_nothing_from_the_first() {
     let rig = Rig::new(&["/a"]);
     rig.volume("t/v", 8 << 20, 16 << 10);
     let volume = Volume::open(&rig.spa, "t/v").unwrap();
-    volume.write_sync(0, &bytes(1000, 1)).unwrap();
+    volume.write_sync(0, &bytes(1000, ObjectId(1))).unwrap();
     drop(Volume::open(&rig.spa, "t/v").unwrap());
-    volume.write(5000, &bytes(5000, 2)).unwrap();
+    volume.write(5000, &bytes(5000, ObjectId(2))).unwrap();
     volume.flush().unwrap();
-    volume.write(1 << 20, &bytes(400_000, 3)).unwrap();
+    volume.write(1 << 20, &bytes(400_000, ObjectId(3))).unwrap();
     volume.flush().unwrap();
     let after = rig.after_cut(&[], false);
     let found = Volume::open(after.spa.as_ref().unwrap(), "t/v").unwrap();
     for (at, len, seed) in [(0, 1000, 1), (5000, 5000, 2), (1 << 20, 400_000, 3)] {
         let mut read = vec![0; len];
         found.read(at, &mut read).unwrap();
-        assert!(read == bytes(len, seed), "{at}");
+        assert!(read == bytes(len, ObjectId(seed)), "{at}");
     }
     drop(found);
     after.close();
@@ -97,7 +98,7 @@ fn what_was_allowed_when_it_was_logged_is_replayed() {
     let dir = zfs.create(&ROOT, root, b"dir", &new).unwrap().0;
     let (fixed, linked) = (file(&zfs, "fixed", b"1"), file(&zfs, "linked", b"2"));
     zfs.create(&ROOT, dir, b"in", &NewFile::new(Kind::File, 0o644)).unwrap();
-    let set = |id: u64, add: FileFlags, remove: FileFlags| {
+    let set = |id: ObjectId, add: FileFlags, remove: FileFlags| {
         let flags = FileFlags((zfs.getattr(id).unwrap().flags.0 | add.0) & !remove.0);
         zfs.setattr(&ROOT, id, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
     };
@@ -153,7 +154,7 @@ fn a_file_copied_while_its_blocks_are_being_synced_is_there() {
     // the chain begins
     zfs.write(&ROOT, other, 0, b"first").unwrap();
     zfs.fsync(other).unwrap();
-    let source = file(&zfs, "source", &bytes(256 << 10, 1));
+    let source = file(&zfs, "source", &bytes(256 << 10, ObjectId(1)));
     let [closed, waiting] = &*waits;
     closed.store(true, Ordering::SeqCst);
     let after = thread::scope(|scope| {
@@ -172,7 +173,7 @@ fn a_file_copied_while_its_blocks_are_being_synced_is_there() {
     });
     let found = after.open("t/f");
     assert_eq!(read(&found, "other").unwrap(), b"later");
-    assert!(read(&found, "target").unwrap() == bytes(256 << 10, 1));
+    assert!(read(&found, "target").unwrap() == bytes(256 << 10, ObjectId(1)));
     drop(found);
     after.close();
 }

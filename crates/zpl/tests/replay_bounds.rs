@@ -3,6 +3,7 @@
 
 mod power;
 
+use base::ObjectId;
 use ondisk::BlkPtr;
 use ondisk::zil::{Create, Record, TxType};
 use power::{ROOT, Rig, bytes};
@@ -12,12 +13,12 @@ use zpl::live::NewFile;
 
 const BLOCK: u64 = 4096;
 
-fn clone_range<'a>(foid: u64, offset: u64, length: u64, blocks: usize) -> (TxType, Record<'a>) {
+fn clone_range<'a>(foid: ObjectId, offset: u64, length: u64, blocks: usize) -> (TxType, Record<'a>) {
     let bps = vec![BlkPtr::HOLE; blocks];
     (TxType::CloneRange, Record::CloneRange { foid, offset, length, blksz: BLOCK, bps })
 }
 
-fn create<'a>(doid: u64, foid: u64, slots: u64) -> (TxType, Record<'a>) {
+fn create<'a>(doid: ObjectId, foid: ObjectId, slots: u64) -> (TxType, Record<'a>) {
     let (mode, crtime) = (0o100_644, [1, 0]);
     let (uid, gid, generation, rdev) = (0, 0, 1, 0);
     let domains = Vec::new();
@@ -46,7 +47,7 @@ fn sizes_that_no_file_can_have_end_a_replay() {
     let prepare = |n: usize| {
         let zfs = rig.file_system(&format!("t/f{n}"), &[("recordsize", BLOCK)], false);
         let file = zfs.create(&ROOT, zfs.fs().root(), b"file", &NewFile::new(Kind::File, 0o644)).unwrap().0;
-        zfs.write(&ROOT, file, 0, &bytes(3 * BLOCK as usize, 1)).unwrap();
+        zfs.write(&ROOT, file, 0, &bytes(3 * BLOCK as usize, ObjectId(1))).unwrap();
         (file, zfs)
     };
     let made: Vec<_> = (0..6).map(prepare).collect();
@@ -58,13 +59,13 @@ fn sizes_that_no_file_can_have_end_a_replay() {
         truncate(1 << 63, 1),
         clone_range(file, 0, BLOCK, 2),
         clone_range(file, (1 << 63) - BLOCK, BLOCK, 1),
-        create(root, 100, 256),
-        create(root, 100, 33),
+        create(root, ObjectId(100), 256),
+        create(root, ObjectId(100), 33),
     ];
     // the chains begin, which takes a txg
     for (id, zfs) in &made {
         assert_eq!((*id, zfs.fs().root()), (file, root));
-        zfs.write(&ROOT, file, 0, &bytes(100, 1)).unwrap();
+        zfs.write(&ROOT, file, 0, &bytes(100, ObjectId(1))).unwrap();
         zfs.fsync(file).unwrap();
     }
     for ((_, zfs), (kind, record)) in made.iter().zip(&records) {
@@ -87,7 +88,7 @@ fn sizes_that_no_file_can_have_end_a_replay() {
         assert_eq!(zfs.getattr(file).unwrap().size, 3 * BLOCK);
         let mut read = vec![0; 3 * BLOCK as usize];
         zfs.read(file, 0, &mut read).unwrap();
-        assert!(read == bytes(3 * BLOCK as usize, 1), "{name}, {kind:?}");
+        assert!(read == bytes(3 * BLOCK as usize, ObjectId(1)), "{name}, {kind:?}");
         assert!(zfs.lookup(&ROOT, root, b"new").is_err());
     }
     after.close();

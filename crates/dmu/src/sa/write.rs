@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::sa::{SA_LAYOUT_EMPTY, SA_LENGTHS_OFFSET, SA_MAGIC, SaHeader, SaRegistration, SaSwap};
 use ondisk::{BLKPTR_SIZE, ObjectType, znode};
 use zio::Buf;
@@ -61,7 +61,7 @@ impl SaTable {
     ///
     /// # Errors
     /// As [`SaTable::load`]; when the registry cannot be written.
-    pub fn setup(tx: &Tx, objset: &Arc<Objset>, sa_attrs_object: u64) -> Result<SaTable, Error> {
+    pub fn setup(tx: &Tx, objset: &Arc<Objset>, sa_attrs_object: ObjectId) -> Result<SaTable, Error> {
         let table = SaTable::load(objset, sa_attrs_object)?;
         table.register(tx)?;
         Ok(table)
@@ -425,10 +425,10 @@ fn znode_place(attr: Attr) -> Option<(usize, usize)> {
 }
 
 /// The ZAP that the master object names, created if it is missing.
-fn part(tx: &Tx, objset: &Arc<Objset>, master: u64, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
+fn part(tx: &Tx, objset: &Arc<Objset>, master: ObjectId, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
     let master = Zap::open(objset.object(master)?)?;
-    match master.lookup_u64(name)? {
-        None | Some(0) => {
+    match master.lookup_id(name)? {
+        None | Some(ObjectId::NONE) => {
             master.object().share(tx)?;
             Zap::create_link(tx, &master, name, object_type)
         }

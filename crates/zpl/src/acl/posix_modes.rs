@@ -1,5 +1,7 @@
 //! Changes of POSIX ACLs, as in Linux's `posix_acl.c` for every file system: the ACL and the mode are kept consistent.
 
+use base::ObjectId;
+
 use crate::{Error, PosixAcl, PosixTag};
 
 /// The version with which the attribute begins.
@@ -8,7 +10,7 @@ const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
 fn bad(why: &'static str) -> Error {
-    Error::BadAcl { object: 0, why }
+    Error::BadAcl { object: ObjectId::NONE, why }
 }
 
 impl PosixAcl {

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::Tx;
 use dmu::sa::{Attr, SaValue, words};
 
@@ -65,7 +65,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EPERM, EACCES, EISDIR, EINVAL, EFBIG, EDQUOT, ENOTSUP, EROFS, ENOSPC.
-    pub fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error> {
+    pub fn setattr(&self, cred: &Cred, id: ObjectId, set: &SetAttr) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         let plan = self.plan(cred, &node, set)?;
         if let Some(size) = set.size {
@@ -105,7 +105,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EISDIR, EINVAL if it is not a file; EPERM for an immutable or append-only file; EFBIG, EDQUOT, EROFS, ENOSPC.
-    pub fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error> {
+    pub fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         self.plan(cred, &node, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         self.set_length(cred, &node, size)?;
@@ -292,7 +292,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOTSUP unless `acltype=nfsv4`; EPERM, EACCES; EINVAL for invalid entries.
-    pub fn set_acl(&self, cred: &Cred, id: u64, aces: Vec<Ace>) -> Result<Attrs, Error> {
+    pub fn set_acl(&self, cred: &Cred, id: ObjectId, aces: Vec<Ace>) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         if self.settings().acltype != ACLTYPE_NFSV4 {
             return Err(Refusal::Unsupported("NFSv4 ACLs are off").of(id));
@@ -361,7 +361,7 @@ impl Zfs {
     /// Returns the number of files that change with this one, the hidden directory included.
     fn hidden_changes(&self, node: &Znode, set: &SetAttr) -> Result<u64, Error> {
         let dir = node.with_attrs(|attrs| attrs.xattr_dir);
-        if dir == 0 || !changes_hidden(set) {
+        if dir.is_none() || !changes_hidden(set) {
             return Ok(0);
         }
         Ok(1 + self.znode(dir)?.with_attrs(|attrs| attrs.size).min(HIDDEN_AT_ONCE as u64))
@@ -370,10 +370,10 @@ impl Zfs {
     /// Sets the owners and project of the hidden directory of extended attributes, and of its first files, to those of the file.
     fn set_hidden(&self, steps: &Steps<'_>, node: &Znode, set: &SetAttr) -> Result<(), Error> {
         let attrs = node.attrs();
-        if attrs.xattr_dir == 0 || !changes_hidden(set) {
+        if attrs.xattr_dir.is_none() || !changes_hidden(set) {
             return Ok(());
         }
-        let change = |id: u64| {
+        let change = |id: ObjectId| {
             steps.edit(&self.znode(id)?, |own| {
                 follow(own, &attrs);
                 Ok(())
@@ -387,7 +387,7 @@ impl Zfs {
     /// The same for the other files of the hidden directory.
     fn set_hidden_rest(&self, node: &Znode) -> Result<(), Error> {
         let attrs = node.attrs();
-        if attrs.xattr_dir == 0 {
+        if attrs.xattr_dir.is_none() {
             return Ok(());
         }
         for entry in self.fs().read_dir(attrs.xattr_dir)?.skip(HIDDEN_AT_ONCE) {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use base::{Env, tunable};
+use base::{Env, ObjectId, tunable};
 use codec::crypt::{Suite, WrappingKey};
 use ondisk::ObjsetType;
 use oracle::judge;
@@ -35,8 +35,8 @@ pub(crate) struct After {
 }
 
 /// Returns bytes that do not compress.
-pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
-    Env::noise(seed, len)
+pub(crate) fn bytes(len: usize, seed: ObjectId) -> Vec<u8> {
+    Env::noise(seed.0, len)
 }
 
 fn hooks() -> Hooks {
@@ -190,7 +190,7 @@ pub(crate) fn tree(zfs: &Zfs) -> BTreeMap<String, String> {
     out
 }
 
-fn walk(zfs: &Zfs, path: &str, id: u64, out: &mut BTreeMap<String, String>) {
+fn walk(zfs: &Zfs, path: &str, id: ObjectId, out: &mut BTreeMap<String, String>) {
     let node = zfs.fs().node(id).unwrap();
     out.insert(path.to_string(), told(zfs, &node));
     if node.kind() != Kind::Directory {

@@ -1,7 +1,7 @@
 //! `zfs send -t`: the rest of a stream; `zfs send -S`: the part of a stream that was received (OpenZFS:
 //! `zfs_send_resume`, `zfs_send_saved`).
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use nvlist::NvList;
 use pool::Dataset;
 use stream::send::{ResumeAt, Saved, SendFlags};
@@ -32,25 +32,25 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     let (_held, receiving) = held(looking, receiving)?;
     let state = receiving.resume_state().map_err(|e| cannot(&e.to_string()))?;
     let Some(mut list) = state else { return Err(failed("")) };
-    let (mut object, mut offset, mut bytes) = (0, 0, 0);
+    let (mut object, mut offset, mut bytes) = (ObjectId::NONE, 0, 0);
     if let Some(token) = token {
         let given = stream::token::decode(token).map_err(|e| cannot(&e.to_string()))?;
         let at = Token::new(&given).ok_or_else(|| cannot("provided resume token is corrupt"))?;
-        if Some(at.to_guid) != list.get_u64("toguid") {
+        if Some(at.to_guid.0) != list.get_u64("toguid") {
             return Err(cannot("provided resume token does not match dataset"));
         }
         (object, offset, bytes) = (at.object, at.offset, at.bytes);
     }
     let sender_name = list.get_str("toname").unwrap_or(name).to_owned();
-    for (key, value) in [("object", object), ("offset", offset), ("bytes", bytes)] {
+    for (key, value) in [("object", object.0), ("offset", offset), ("bytes", bytes)] {
         list.insert(key, value);
     }
     list.insert("toname", name);
     contents(options, &list)?;
     let at = Token::new(&list).ok_or_else(|| cannot("dataset's resume token is corrupt"))?;
     let mut flags = at.flags(&options.stream, &list);
-    flags.saved = Some(Saved { guid: Guid(at.to_guid), name: sender_name });
-    flags.resume = flags.resume.filter(|at| at.object != 0 || at.offset != 0);
+    flags.saved = Some(Saved { guid: at.to_guid, name: sender_name });
+    flags.resume = flags.resume.filter(|at| at.object.is_some() || at.offset != 0);
     rest(options, &list, &at, &receiving, flags)
 }
 
@@ -63,9 +63,9 @@ fn receiving(head: &Dataset) -> Result<Dataset, pool::Error> {
 /// The contents of a token.
 struct Token {
     to_name: String,
-    to_guid: u64,
-    from_guid: u64,
-    object: u64,
+    to_guid: Guid,
+    from_guid: Guid,
+    object: ObjectId,
     offset: u64,
     bytes: u64,
 }
@@ -74,9 +74,9 @@ impl Token {
     fn new(list: &NvList) -> Option<Token> {
         Some(Token {
             to_name: list.get_str("toname")?.to_owned(),
-            to_guid: list.get_u64("toguid")?,
-            from_guid: list.get_u64("fromguid").unwrap_or(0),
-            object: list.get_u64("object")?,
+            to_guid: Guid(list.get_u64("toguid")?),
+            from_guid: Guid(list.get_u64("fromguid").unwrap_or(0)),
+            object: ObjectId(list.get_u64("object")?),
             offset: list.get_u64("offset")?,
             bytes: list.get_u64("bytes")?,
         })
@@ -113,10 +113,10 @@ fn find(at: &Token) -> Result<Dataset, Failure> {
     let pool = source.pool();
     // a copy that was received into the same pool has the same guid
     let named = pool.dataset(&at.to_name).ok();
-    if let Some(to) = named.as_ref().filter(|to| to.guid().0 == at.to_guid) {
+    if let Some(to) = named.as_ref().filter(|to| to.guid() == at.to_guid) {
         return Ok(to.clone());
     }
-    match pool.dataset_by_guid(Guid(at.to_guid)).map_err(|e| cannot(e.to_string()))? {
+    match pool.dataset_by_guid(at.to_guid).map_err(|e| cannot(e.to_string()))? {
         Some(to) => Ok(to),
         None if named.is_some() => {
             Err(cannot(format!("'{}' is no longer the same snapshot used in the initial send", at.to_name)))
@@ -129,7 +129,7 @@ fn find(at: &Token) -> Result<Dataset, Failure> {
 /// the same guid, but was born in another txg. `redacted` lists the snapshots with respect to which the start must be
 /// redacted.
 fn from(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Start, Failure> {
-    if at.from_guid == 0 {
+    if at.from_guid.0 == 0 {
         return Ok(Start::Nothing);
     }
     let cannot = |why: String| failed(format!("cannot resume send: {why}"));
@@ -154,15 +154,15 @@ fn start(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<St
 /// The start among the snapshots and bookmarks of `head`: with `redacted`, one with the same redaction; without, a
 /// snapshot is preferred to a bookmark.
 fn start_in(head: &Dataset, at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<Start>, pool::Error> {
-    let snapshot = head.snapshots()?.into_iter().find(|snapshot| snapshot.guid().0 == at.from_guid);
+    let snapshot = head.snapshots()?.into_iter().find(|snapshot| snapshot.guid() == at.from_guid);
     let snapshot = match snapshot {
         Some(snapshot) if !to.is_later_than(&snapshot)? => None,
         snapshot => snapshot,
     };
     let mut marks = head.bookmarks()?;
-    marks.retain(|mark| mark.phys().guid.0 == at.from_guid);
+    marks.retain(|mark| mark.phys().guid == at.from_guid);
     let Some(wanted) = redacted else {
-        marks.sort_by_key(|mark| mark.phys().redaction_obj != 0);
+        marks.sort_by_key(|mark| mark.phys().redaction_obj.is_some());
         return Ok(snapshot.map(Start::Snapshot).or_else(|| marks.into_iter().next().map(Start::Mark)));
     };
     for mark in marks {
@@ -175,8 +175,8 @@ fn start_in(head: &Dataset, at: &Token, to: &Dataset, redacted: Option<&[u64]>) 
 }
 
 /// Returns whether two lists name the same snapshots.
-fn same(some: &[u64], others: &[u64]) -> bool {
-    some.len() == others.len() && some.iter().all(|guid| others.contains(guid))
+fn same(some: &[Guid], words: &[u64]) -> bool {
+    some.len() == words.len() && some.iter().all(|guid| words.contains(&guid.0))
 }
 
 fn rest(options: &Options, list: &NvList, at: &Token, to: &Dataset, flags: SendFlags) -> Outcome {

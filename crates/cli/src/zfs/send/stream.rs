@@ -71,7 +71,7 @@ impl Start {
         ];
         allowed.into_iter().filter(|(_, on)| *on).for_each(|(key, _)| input.insert(key, ()));
         if let Some(at) = &flags.resume {
-            input.insert("resume_object", at.object);
+            input.insert("resume_object", at.object.0);
             input.insert("resume_offset", at.offset);
         }
         input
@@ -94,7 +94,7 @@ impl Start {
             Start::Snapshot(from) => Some(to.written_since(from).map_err(|e| cannot(&e))?),
             Start::Mark(from) => match to.written_since_bookmark(from) {
                 // the accounting does not cover what a redacted send left out
-                Ok(space) if from.phys().redaction_obj == 0 => Some(space),
+                Ok(space) if from.phys().redaction_obj.is_none() => Some(space),
                 _ => {
                     let base = self.base(to)?;
                     return stream::send::measure(to, base.as_ref(), flags).map_err(|e| cannot(&e));
@@ -261,7 +261,7 @@ pub(super) fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
         let mark = mark.map_err(|_| cannot(&format!("incremental source ({from}) does not exist")))?;
         let earlier = to.is_later_than_mark(&mark).map_err(|e| failed(said(&e, from)))?;
         // from a redaction bookmark of the snapshot itself: sends what the redacted send left out
-        let completes = mark.phys().redaction_obj != 0 && mark.phys().guid == to.guid();
+        let completes = mark.phys().redaction_obj.is_some() && mark.phys().guid == to.guid();
         return if earlier || completes {
             Ok(Start::Mark(mark))
         } else {

@@ -19,8 +19,8 @@ use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use base::Txg;
 use base::counter::Counter;
+use base::{ObjectId, Txg};
 use parking_lot::RwLock;
 
 use crate::Error;
@@ -40,22 +40,22 @@ pub(crate) trait OfObject: Any + Send + Sync {
     }
 }
 
-/// A number that is looked up by name in the object.
-type Numbers = HashMap<Box<str>, u64>;
+/// The numbers of objects that are looked up by name in the object.
+type Ids = HashMap<Box<str>, ObjectId>;
 
 /// What is kept of one object.
 #[derive(Default)]
 struct Kept {
     /// At most one value of each type.
     values: Vec<Arc<dyn Any + Send + Sync>>,
-    numbers: Numbers,
+    ids: Ids,
     weight: usize,
 }
 
 /// What was kept in the same time.
 #[derive(Default)]
 struct Generation {
-    kept: HashMap<u64, Kept>,
+    kept: HashMap<ObjectId, Kept>,
     weight: usize,
 }
 
@@ -69,20 +69,20 @@ struct Objects {
 
 impl Objects {
     /// Returns what is kept of an object.
-    fn of(&self, object: u64) -> impl Iterator<Item = &Kept> {
+    fn of(&self, object: ObjectId) -> impl Iterator<Item = &Kept> {
         [&self.young, &self.old].into_iter().filter_map(move |generation| generation.kept.get(&object))
     }
 
-    fn get<T: OfObject>(&self, object: u64) -> Option<Arc<T>> {
+    fn get<T: OfObject>(&self, object: ObjectId) -> Option<Arc<T>> {
         self.of(object).flat_map(|kept| &kept.values).find_map(|value| value.clone().downcast().ok())
     }
 
-    fn number(&self, object: u64, name: &str) -> Option<u64> {
-        self.of(object).find_map(|kept| kept.numbers.get(name).copied())
+    fn id(&self, object: ObjectId, name: &str) -> Option<ObjectId> {
+        self.of(object).find_map(|kept| kept.ids.get(name).copied())
     }
 
     /// Adds to what is kept of an object.
-    fn put(&mut self, object: u64, weight: usize, add: impl FnOnce(&mut Kept)) {
+    fn put(&mut self, object: ObjectId, weight: usize, add: impl FnOnce(&mut Kept)) {
         if self.young.weight + weight > LIMIT_BYTES / 2 && self.young.weight > 0 {
             let young = std::mem::take(&mut self.young);
             self.dropped.push(std::mem::replace(&mut self.old, young));
@@ -93,7 +93,7 @@ impl Objects {
         self.young.weight += weight;
     }
 
-    fn put_value<T: OfObject>(&mut self, object: u64, value: T) -> Arc<T> {
+    fn put_value<T: OfObject>(&mut self, object: ObjectId, value: T) -> Arc<T> {
         // another thread may have been faster
         if let Some(found) = self.get(object) {
             return found;
@@ -103,16 +103,16 @@ impl Objects {
         value
     }
 
-    fn put_number(&mut self, object: u64, name: &str, number: u64) {
-        if self.number(object, name).is_none() {
+    fn put_id(&mut self, object: ObjectId, name: &str, id: ObjectId) {
+        if self.id(object, name).is_none() {
             self.put(object, NAME_BYTES + name.len(), |kept| {
-                kept.numbers.insert(name.into(), number);
+                kept.ids.insert(name.into(), id);
             });
         }
     }
 
     /// Forgets an object, and returns what was kept of it.
-    fn take(&mut self, object: u64) -> [Option<Kept>; 2] {
+    fn take(&mut self, object: ObjectId) -> [Option<Kept>; 2] {
         [&mut self.young, &mut self.old].map(|generation| {
             let kept = generation.kept.remove(&object)?;
             generation.weight -= kept.weight;
@@ -125,11 +125,11 @@ impl Objects {
 struct Changes {
     /// The txg after which all changes are noted.
     since: Txg,
-    last: HashMap<u64, Txg>,
+    last: HashMap<ObjectId, Txg>,
 }
 
 impl Changes {
-    fn note(&mut self, txg: Txg, changed: &BTreeSet<u64>) {
+    fn note(&mut self, txg: Txg, changed: &BTreeSet<ObjectId>) {
         if self.last.len() + changed.len() > CHANGES_MAX {
             *self = Changes { since: txg, last: HashMap::new() };
         } else {
@@ -138,7 +138,7 @@ impl Changes {
     }
 
     /// Returns whether an object is known to be in the last synced txg as it was in txg `at`.
-    fn none_since(&self, at: Txg, object: u64) -> bool {
+    fn none_since(&self, at: Txg, object: ObjectId) -> bool {
         at >= self.since && self.last.get(&object).is_none_or(|changed| *changed <= at)
     }
 }
@@ -174,7 +174,7 @@ impl Carried {
     }
 
     /// Drops what is kept of the objects that `txg` changed. No view of `txg` may exist before this returns.
-    pub(crate) fn advance(&self, txg: Txg, changed: &BTreeSet<u64>) {
+    pub(crate) fn advance(&self, txg: Txg, changed: &BTreeSet<ObjectId>) {
         let mut shared = self.shared.write();
         assert!(txg > shared.synced, "txg {txg} synced after txg {}", shared.synced);
         shared.synced = txg;
@@ -187,7 +187,7 @@ impl Carried {
 
 impl Shared {
     /// Returns what is shared, if a view of txg `at` has the same `object`.
-    fn of(&self, at: Txg, object: u64) -> Option<&Objects> {
+    fn of(&self, at: Txg, object: ObjectId) -> Option<&Objects> {
         self.changes.none_since(at, object).then_some(&self.objects)
     }
 }
@@ -219,7 +219,7 @@ impl Known {
     /// Returns the value of `object`, which `load` reads if it is not known.
     pub(crate) fn of<T: OfObject>(
         &self,
-        object: u64,
+        object: ObjectId,
         load: impl FnOnce() -> Result<T, Error>,
     ) -> Result<Arc<T>, Error> {
         if let Some(found) = self.get(object) {
@@ -232,35 +232,35 @@ impl Known {
     }
 
     /// Returns the value of `object`, if it is known.
-    pub(crate) fn get<T: OfObject>(&self, object: u64) -> Option<Arc<T>> {
+    pub(crate) fn get<T: OfObject>(&self, object: ObjectId) -> Option<Arc<T>> {
         self.find(object, |objects| objects.get(object))
     }
 
-    /// Returns the number that `object` has under `name`, which `look_up` reads if it is not known.
-    pub(crate) fn number(
+    /// Returns the object that `object` names `name`, which `look_up` reads if it is not known.
+    pub(crate) fn id(
         &self,
-        object: u64,
+        object: ObjectId,
         name: &str,
-        look_up: impl FnOnce() -> Result<Option<u64>, Error>,
-    ) -> Result<Option<u64>, Error> {
-        if let Some(number) = self.find(object, |objects| objects.number(object, name)) {
+        look_up: impl FnOnce() -> Result<Option<ObjectId>, Error>,
+    ) -> Result<Option<ObjectId>, Error> {
+        if let Some(id) = self.find(object, |objects| objects.id(object, name)) {
             self.carried.stats.hits.add(1);
-            return Ok(Some(number));
+            return Ok(Some(id));
         }
-        let Some(number) = look_up()? else { return Ok(None) };
+        let Some(id) = look_up()? else { return Ok(None) };
         self.carried.stats.misses.add(1);
-        self.put(object, |objects| objects.put_number(object, name, number));
-        Ok(Some(number))
+        self.put(object, |objects| objects.put_id(object, name, id));
+        Ok(Some(id))
     }
 
     /// Looks into what is shared of `object`, and then into what the view has for itself.
-    fn find<R>(&self, object: u64, look: impl Fn(&Objects) -> Option<R>) -> Option<R> {
+    fn find<R>(&self, object: ObjectId, look: impl Fn(&Objects) -> Option<R>) -> Option<R> {
         let found = self.carried.shared.read().of(self.at, object).and_then(&look);
         found.or_else(|| look(&self.own.read()))
     }
 
     /// Adds to what all views share, unless `object` changed after this view's txg.
-    fn put<R>(&self, object: u64, add: impl FnOnce(&mut Objects) -> R) -> R {
+    fn put<R>(&self, object: ObjectId, add: impl FnOnce(&mut Objects) -> R) -> R {
         let mut shared = self.carried.shared.write();
         let (added, dropped) = if shared.of(self.at, object).is_some() {
             let added = add(&mut shared.objects);
@@ -284,78 +284,80 @@ mod tests {
 
     impl OfObject for Number {}
 
-    fn read(known: &Known, object: u64, stored: u64) -> u64 {
-        known.of(object, || Ok(Number(stored))).unwrap().0
+    fn read(known: &Known, object: ObjectId, stored: u64) -> u64 {
+        known.of(ObjectId(object), || Ok(Number(stored))).unwrap().0
     }
 
     #[test]
     fn a_view_takes_what_another_read_of_an_object_that_did_not_change_since() {
         let carried = Carried::new(Txg(5));
         let five = Known::new(Txg(5), carried.clone());
-        assert_eq!((read(&five, 1, 10), read(&five, 2, 20)), (10, 20));
-        carried.advance(Txg(6), &BTreeSet::from([2]));
+        assert_eq!((read(&five, ObjectId(1), 10), read(&five, ObjectId(2), 20)), (10, 20));
+        carried.advance(Txg(6), &BTreeSet::from([ObjectId(2)]));
         let six = Known::new(Txg(6), carried.clone());
         // object 1 is not read again; object 2 is
-        assert_eq!((read(&six, 1, 99), read(&six, 2, 21)), (10, 21));
-        assert_eq!(read(&five, 1, 99), 10);
+        assert_eq!((read(&six, ObjectId(1), 99), read(&six, ObjectId(2), 21)), (10, 21));
+        assert_eq!(read(&five, ObjectId(1), 99), 10);
     }
 
     #[test]
     fn a_view_that_was_overtaken_takes_nothing_newer_and_leaves_nothing_older() {
         let carried = Carried::new(Txg(5));
         let five = Known::new(Txg(5), carried.clone());
-        carried.advance(Txg(6), &BTreeSet::from([1]));
+        carried.advance(Txg(6), &BTreeSet::from([ObjectId(1)]));
         let six = Known::new(Txg(6), carried.clone());
-        assert_eq!(read(&five, 1, 10), 10);
-        assert_eq!(read(&six, 1, 11), 11);
+        assert_eq!(read(&five, ObjectId(1), 10), 10);
+        assert_eq!(read(&six, ObjectId(1), 11), 11);
         // each remembers its own
-        assert_eq!((read(&five, 1, 99), read(&six, 1, 99)), (10, 11));
+        assert_eq!((read(&five, ObjectId(1), 99), read(&six, ObjectId(1), 99)), (10, 11));
         // and nothing of the one that changed goes to those that come later
         carried.advance(Txg(7), &BTreeSet::new());
-        assert_eq!(read(&Known::new(Txg(7), carried.clone()), 1, 99), 11);
+        assert_eq!(read(&Known::new(Txg(7), carried.clone()), ObjectId(1), 99), 11);
     }
 
     #[test]
     fn a_view_that_was_overtaken_shares_what_did_not_change() {
         let carried = Carried::new(Txg(5));
         let five = Known::new(Txg(5), carried.clone());
-        carried.advance(Txg(6), &BTreeSet::from([1]));
+        carried.advance(Txg(6), &BTreeSet::from([ObjectId(1)]));
         let six = Known::new(Txg(6), carried.clone());
-        assert_eq!(read(&five, 2, 20), 20);
-        assert_eq!(read(&six, 2, 99), 20, "what the older one read");
-        assert_eq!(read(&six, 3, 30), 30);
-        assert_eq!(read(&five, 3, 99), 30, "what the newer one read");
-        carried.advance(Txg(7), &BTreeSet::from([2]));
+        assert_eq!(read(&five, ObjectId(2), 20), 20);
+        assert_eq!(read(&six, ObjectId(2), 99), 20, "what the older one read");
+        assert_eq!(read(&six, ObjectId(3), 30), 30);
+        assert_eq!(read(&five, ObjectId(3), 99), 30, "what the newer one read");
+        carried.advance(Txg(7), &BTreeSet::from([ObjectId(2)]));
         let seven = Known::new(Txg(7), carried.clone());
-        assert_eq!((read(&seven, 2, 21), read(&seven, 3, 99)), (21, 30));
-        assert_eq!((read(&six, 2, 20), read(&five, 2, 20)), (20, 20));
+        assert_eq!((read(&seven, ObjectId(2), 21), read(&seven, ObjectId(3), 99)), (21, 30));
+        assert_eq!((read(&six, ObjectId(2), 20), read(&five, ObjectId(2), 20)), (20, 20));
     }
 
     #[test]
     fn where_changes_are_not_noted_any_more_a_view_that_was_overtaken_is_alone() {
         let carried = Carried::new(Txg(5));
         let five = Known::new(Txg(5), carried.clone());
-        assert_eq!(read(&five, 7, 70), 70);
-        carried.advance(Txg(6), &(100..100 + CHANGES_MAX as u64 + 1).collect());
+        assert_eq!(read(&five, ObjectId(7), 70), 70);
+        carried.advance(Txg(6), &(100..100 + CHANGES_MAX as u64 + 1).map(ObjectId).collect());
         let six = Known::new(Txg(6), carried.clone());
-        assert_eq!(read(&six, 7, 99), 70, "what is kept is as it was");
-        assert_eq!((read(&five, 8, 80), read(&six, 8, 81)), (80, 81));
-        carried.advance(Txg(7), &BTreeSet::from([9]));
-        assert_eq!(read(&Known::new(Txg(7), carried.clone()), 8, 99), 81);
+        assert_eq!(read(&six, ObjectId(7), 99), 70, "what is kept is as it was");
+        assert_eq!((read(&five, ObjectId(8), 80), read(&six, ObjectId(8), 81)), (80, 81));
+        carried.advance(Txg(7), &BTreeSet::from([ObjectId(9)]));
+        assert_eq!(read(&Known::new(Txg(7), carried.clone()), ObjectId(8), 99), 81);
         assert!(carried.shared.read().changes.last.len() <= CHANGES_MAX);
     }
 
     #[test]
     fn numbers_go_with_their_object() {
         let carried = Carried::new(Txg(5));
-        let number = |known: &Known, stored| known.number(1, "name", || Ok(stored)).unwrap();
+        let id = |known: &Known, stored: Option<u64>| {
+            known.id(ObjectId(1), "name", || Ok(stored.map(ObjectId))).unwrap().map(|id| id.0)
+        };
         let five = Known::new(Txg(5), carried.clone());
         // that there is none is not kept
-        assert_eq!(number(&five, None), None);
-        assert_eq!(number(&five, Some(7)), Some(7));
-        assert_eq!(number(&five, Some(99)), Some(7));
-        carried.advance(Txg(6), &BTreeSet::from([1]));
-        assert_eq!(number(&Known::new(Txg(6), carried.clone()), Some(8)), Some(8));
+        assert_eq!(id(&five, None), None);
+        assert_eq!(id(&five, Some(7)), Some(7));
+        assert_eq!(id(&five, Some(99)), Some(7));
+        carried.advance(Txg(6), &BTreeSet::from([ObjectId(1)]));
+        assert_eq!(id(&Known::new(Txg(6), carried.clone()), Some(8)), Some(8));
         assert_eq!(carried.shared.read().objects.young.weight, NAME_BYTES + 4);
     }
 
@@ -377,28 +379,28 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let known = Known::alone(Txg(5));
         for object in 0..100 {
-            known.of(object, || Ok(Heavy(LIMIT_BYTES / 4))).unwrap();
+            known.of(ObjectId(object), || Ok(Heavy(LIMIT_BYTES / 4))).unwrap();
             assert!(weigh(&known) <= LIMIT_BYTES);
         }
         assert!(
-            known.get::<Heavy>(99).is_some() && known.get::<Heavy>(98).is_some() && known.get::<Heavy>(0).is_none()
+            known.get::<Heavy>(ObjectId(99)).is_some() && known.get::<Heavy>(ObjectId(98)).is_some() && known.get::<Heavy>(ObjectId(0)).is_none()
         );
     }
 
     #[test]
     fn a_heavy_value_stays_beside_light_ones() {
         let known = Known::alone(Txg(5));
-        known.of(1, || Ok(Heavy(2 * LIMIT_BYTES))).unwrap();
+        known.of(ObjectId(1), || Ok(Heavy(2 * LIMIT_BYTES))).unwrap();
         for object in 2..1000 {
-            known.of(object, || Ok(Heavy(1000))).unwrap();
-            known.of(1, || -> Result<Heavy, Error> { panic!("read again") }).unwrap();
+            known.of(ObjectId(object), || Ok(Heavy(1000))).unwrap();
+            known.of(ObjectId(1), || -> Result<Heavy, Error> { panic!("read again") }).unwrap();
         }
         // the next heavy one takes its place in the end
-        known.of(1000, || Ok(Heavy(2 * LIMIT_BYTES))).unwrap();
-        known.of(1001, || Ok(Heavy(1000))).unwrap();
-        assert!(known.get::<Heavy>(1).is_none());
+        known.of(ObjectId(1000), || Ok(Heavy(2 * LIMIT_BYTES))).unwrap();
+        known.of(ObjectId(1001), || Ok(Heavy(1000))).unwrap();
+        assert!(known.get::<Heavy>(ObjectId(1)).is_none());
         assert!(weigh(&known) <= 2 * LIMIT_BYTES + 2000);
-        known.carried().advance(Txg(6), &BTreeSet::from([1000]));
+        known.carried().advance(Txg(6), &BTreeSet::from([ObjectId(1000)]));
         assert_eq!(weigh(&known), 1000);
     }
 }
