@@ -34,7 +34,7 @@ fn prepare(zfs: &Zfs) {
     let root = zfs.fs().root();
     let old = dir(zfs, root, "old");
     for (n, len) in [(0, 100), (1, 300_000), (2, 5000), (3, 131_072), (4, 10)] {
-        file(zfs, old, &format!("f{n}"), &bytes(len, ObjectId(n)));
+        file(zfs, old, &format!("f{n}"), &bytes(len, n));
     }
     dir(zfs, old, "gone");
     zfs.fsync(old).unwrap();
@@ -50,9 +50,9 @@ fn operate(zfs: &Zfs) {
     let e = dir(zfs, d, "e");
     file(zfs, d, "small", b"some words");
     file(zfs, d, "empty", b"");
-    let large = file(zfs, d, "large", &bytes(700_000, ObjectId(10)));
-    zfs.write(&ROOT, large, 1_000_000, &bytes(50_000, ObjectId(11))).unwrap();
-    zfs.append(&ROOT, large, &bytes(70_000, ObjectId(12))).unwrap();
+    let large = file(zfs, d, "large", &bytes(700_000, 10));
+    zfs.write(&ROOT, large, 1_000_000, &bytes(50_000, 11)).unwrap();
+    zfs.append(&ROOT, large, &bytes(70_000, 12)).unwrap();
     make(zfs, e, "link", &NewFile::symlink(b"../small"));
     make(zfs, e, "pipe", &NewFile::new(Kind::Fifo, 0o600));
     make(zfs, e, "null", &NewFile::device(Kind::CharDevice, 0o666, 1, 3));
@@ -93,16 +93,16 @@ fn operate(zfs: &Zfs) {
     set(zfs, d, SetAttr { projid: Some(77), ..SetAttr::default() });
     // extended attributes: small, replaced, removed, too large for the packed list
     for (name, len) in [("user.a", 10), ("user.b", 300), ("user.c", 20), ("trusted.big", 40_000), ("user.b", 301)] {
-        zfs.set_xattr(&ROOT, small, name.as_bytes(), &bytes(len, ObjectId(20)), XattrMode::Set).unwrap();
+        zfs.set_xattr(&ROOT, small, name.as_bytes(), &bytes(len, 20), XattrMode::Set).unwrap();
     }
     zfs.remove_xattr(&ROOT, small, b"user.c").unwrap();
-    zfs.set_xattr(&ROOT, d, b"user.gone", &bytes(35_000, ObjectId(1)), XattrMode::Set).unwrap();
+    zfs.set_xattr(&ROOT, d, b"user.gone", &bytes(35_000, 1), XattrMode::Set).unwrap();
     zfs.set_xattr(&ROOT, d, b"user.gone", b"small now", XattrMode::Set).unwrap();
     // an open file without a name does not exist afterwards
     let nameless = file(zfs, d, "nameless", b"nobody");
     let open = zfs.hold(nameless).unwrap();
     zfs.unlink(&ROOT, d, b"nameless").unwrap();
-    zfs.write(&ROOT, nameless, 0, &bytes(100_000, ObjectId(3))).unwrap();
+    zfs.write(&ROOT, nameless, 0, &bytes(100_000, 3)).unwrap();
     zfs.sync().unwrap();
     drop(open);
 }
@@ -214,13 +214,12 @@ fn a_commit_of_one_file_brings_its_data_and_all_names() {
     prepare(&zfs);
     rig.spa.sync().unwrap();
     let root = zfs.fs().root();
-    let (one, other) =
-        (file(&zfs, root, "one", &bytes(40_000, ObjectId(1))), file(&zfs, root, "other", &bytes(40_000, ObjectId(2))));
+    let (one, other) = (file(&zfs, root, "one", &bytes(40_000, 1)), file(&zfs, root, "other", &bytes(40_000, 2)));
     zfs.fsync(one).unwrap();
     zfs.write(&ROOT, one, 0, b"not waited for").unwrap();
     // a file that is written synchronously, per write and through a synchronous handle
     let third = file(&zfs, root, "third", b"");
-    zfs.write_sync(&ROOT, third, Some(0), &bytes(9000, ObjectId(3))).unwrap();
+    zfs.write_sync(&ROOT, third, Some(0), &bytes(9000, 3)).unwrap();
     let fourth = file(&zfs, root, "fourth", b"");
     let held = zfs.hold(fourth).unwrap().synchronous();
     zfs.write(&ROOT, fourth, 0, b"in the next commit").unwrap();
@@ -235,8 +234,8 @@ fn a_commit_of_one_file_brings_its_data_and_all_names() {
         data.truncate(len);
         data
     };
-    assert!(read(b"one") == bytes(40_000, ObjectId(1)) && read(b"other").is_empty());
-    assert!(read(b"third") == [&bytes(9000, ObjectId(3))[..], b"appended"].concat());
+    assert!(read(b"one") == bytes(40_000, 1) && read(b"other").is_empty());
+    assert!(read(b"third") == [&bytes(9000, 3)[..], b"appended"].concat());
     assert_eq!(read(b"fourth"), b"in the next commit");
     assert_eq!(other, found.fs().lookup(root, b"other").unwrap().unwrap().object);
     drop(found);
@@ -278,18 +277,18 @@ fn a_long_write_waits_once_with_sync_always() {
         kstats.iter().find(|k| k.name == "zil").and_then(|k| k.get("zil_commit_count")).unwrap()
     };
     let before = commits();
-    zfs.write(&ROOT, id, 1000, &bytes(13 << 20, ObjectId(1))).unwrap();
+    zfs.write(&ROOT, id, 1000, &bytes(13 << 20, 1)).unwrap();
     assert_eq!(commits() - before, 1);
-    volume.write(5000, &bytes(13 << 20, ObjectId(2))).unwrap();
+    volume.write(5000, &bytes(13 << 20, 2)).unwrap();
     assert_eq!(commits() - before, 2);
-    zfs.batch(|zfs| zfs.write(&ROOT, id, 0, &bytes(9 << 20, ObjectId(3)))).unwrap();
+    zfs.batch(|zfs| zfs.write(&ROOT, id, 0, &bytes(9 << 20, 3))).unwrap();
     assert_eq!(commits() - before, 3);
     let after = rig.after_cut(&[], false);
     assert!(differences(&zfs, &after.open("t/f")).is_empty());
     let found = Volume::open(after.spa.as_ref().unwrap(), "t/v").unwrap();
     let mut read = vec![0; 13 << 20];
     found.read(5000, &mut read).unwrap();
-    assert!(read == bytes(13 << 20, ObjectId(2)));
+    assert!(read == bytes(13 << 20, 2));
     drop(found);
     after.close();
 }
@@ -372,8 +371,7 @@ fn a_write_before_the_end_of_the_file_is_not_pointed_at_if_the_end_is_in_its_blo
     let rig = Rig::new(&["/a"]);
     let zfs = rig.file_system("t/f", &[("logbias", 1), ("recordsize", 16 << 10)], false);
     let root = zfs.fs().root();
-    let (one, many) =
-        (file(&zfs, root, "one", &bytes(5000, ObjectId(1))), file(&zfs, root, "many", &bytes(40_000, ObjectId(2))));
+    let (one, many) = (file(&zfs, root, "one", &bytes(5000, 1)), file(&zfs, root, "many", &bytes(40_000, 2)));
     zfs.sync().unwrap();
     rig.spa.sync().unwrap();
     let pointed = |id, offset, len: usize| {
@@ -383,7 +381,7 @@ fn a_write_before_the_end_of_the_file_is_not_pointed_at_if_the_end_is_in_its_blo
             (figure("zil_itx_indirect_count"), figure("zil_itx_needcopy_count"))
         };
         let before = count();
-        zfs.write(&ROOT, id, offset, &bytes(len, ObjectId(3))).unwrap();
+        zfs.write(&ROOT, id, offset, &bytes(len, 3)).unwrap();
         zfs.fsync(id).unwrap();
         (count().0 - before.0, count().1 - before.1)
     };
@@ -403,12 +401,12 @@ fn volumes_have_what_was_flushed() {
     let (size, block) = (4u64 << 20, 16u64 << 10);
     rig.volume("t/v", size, block);
     let volume = Volume::open(&rig.spa, "t/v").unwrap();
-    volume.write(0, &bytes(size as usize, ObjectId(1))).unwrap();
+    volume.write(0, &bytes(size as usize, 1)).unwrap();
     volume.flush().unwrap();
     rig.spa.sync().unwrap();
     let synced = rig.spa.txgs().synced();
-    volume.write(1000, &bytes(3000, ObjectId(2))).unwrap();
-    volume.write(block * 8, &bytes(block as usize * 20, ObjectId(3))).unwrap();
+    volume.write(1000, &bytes(3000, 2)).unwrap();
+    volume.write(block * 8, &bytes(block as usize * 20, 3)).unwrap();
     volume.discard(block * 3, block * 2 + 700).unwrap();
     volume.write(block * 4, b"in the hole").unwrap();
     volume.flush().unwrap();
@@ -442,7 +440,7 @@ fn whatever_is_done_what_was_committed_is_there() {
         let dirs = [zfs.fs().root(), dir(&zfs, zfs.fs().root(), "sub")];
         let mut now: BTreeMap<(ObjectId, String), Promise> = BTreeMap::new();
         let mut committed = BTreeMap::new();
-        let dice = bytes(600, ObjectId(seed));
+        let dice = bytes(600, seed);
         for roll in dice.as_chunks::<6>().0 {
             let [what, which, a, b, c, d] = roll.map(usize::from);
             let key = (dirs[which % 2], format!("n{}", which / 2 % 5));
@@ -454,7 +452,7 @@ fn whatever_is_done_what_was_committed_is_there() {
                     now.insert(key, Promise::default());
                 }
                 (0..8, true) => {
-                    let data = bytes(b * 300 + 1, ObjectId((c * d) as u64));
+                    let data = bytes(b * 300 + 1, (c * d) as u64);
                     zfs.write(&ROOT, id(&key), (c * 100) as u64, &data).unwrap();
                     let file = now.get_mut(&key).unwrap();
                     let end = c * 100 + data.len();
@@ -509,12 +507,12 @@ fn whatever_is_done_what_was_committed_is_there() {
 fn many_small_writes_to_the_same_blocks_need_no_txg() {
     let rig = Rig::new(&["/a"]);
     let zfs = rig.file_system("t/fs", &[], false);
-    let id = file(&zfs, zfs.fs().root(), "f", &bytes(1 << 20, ObjectId(1)));
+    let id = file(&zfs, zfs.fs().root(), "f", &bytes(1 << 20, 1));
     zfs.fsync(id).unwrap();
     rig.spa.sync().unwrap();
     let synced = rig.spa.txgs().synced();
     for n in 0..1000u64 {
-        zfs.write(&ROOT, id, n % 256 * 4096, &bytes(4096, ObjectId(n))).unwrap();
+        zfs.write(&ROOT, id, n % 256 * 4096, &bytes(4096, n)).unwrap();
         zfs.fsync(id).unwrap();
     }
     assert_eq!(rig.spa.txgs().synced(), synced);

@@ -87,7 +87,7 @@ fn a_writer_that_waits_for_a_device_holds_up_no_other_range() {
     let (rig, gate) = rig();
     let zfs = rig.file_system("t/f", &[("primarycache", 1)], false);
     let id = file(&zfs, b"f");
-    let mut want = bytes(16 * BLOCK as usize, ObjectId(1));
+    let mut want = bytes(16 * BLOCK as usize, 1);
     zfs.write(&ROOT, id, 0, &want).unwrap();
     rig.spa.sync().unwrap();
     gate.close();
@@ -97,14 +97,14 @@ fn a_writer_that_waits_for_a_device_holds_up_no_other_range() {
         scope.spawn(|| zfs.write(&ROOT, id, 100, &[7; 10]).unwrap());
         gate.await_read();
         scope.spawn(|| {
-            zfs.write(&ROOT, id, 8 * BLOCK, &bytes(2 * BLOCK as usize, ObjectId(2))).unwrap();
+            zfs.write(&ROOT, id, 8 * BLOCK, &bytes(2 * BLOCK as usize, 2)).unwrap();
             tell.send(()).unwrap();
         });
         await_done(&told, &gate)
     });
     assert!(came, "a writer of another range waited");
     want[100..110].fill(7);
-    want[8 * BLOCK as usize..10 * BLOCK as usize].copy_from_slice(&bytes(2 * BLOCK as usize, ObjectId(2)));
+    want[8 * BLOCK as usize..10 * BLOCK as usize].copy_from_slice(&bytes(2 * BLOCK as usize, 2));
     let mut got = vec![0; want.len()];
     zfs.read(id, 0, &mut got).unwrap();
     assert!(got == want);
@@ -118,7 +118,7 @@ fn a_reader_of_a_volume_holds_up_no_writer_of_another_range() {
     let uncached = [("primarycache".to_string(), Value::Number(1))];
     rig.spa.set_props("t/v", &uncached, PropSource::Local).unwrap();
     let volume = Volume::open(&rig.spa, "t/v").unwrap();
-    let mut want = bytes(size as usize, ObjectId(3));
+    let mut want = bytes(size as usize, 3);
     volume.write(0, &want).unwrap();
     rig.spa.sync().unwrap();
     gate.close();

@@ -20,7 +20,7 @@ use zpl::live::{NewFile, Zfs};
 /// Creates a file that is on stable storage when this returns.
 fn commit(zfs: &Zfs, name: &str, len: usize) -> u64 {
     let (id, _) = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
-    zfs.write(&ROOT, id, 0, &bytes(len, id)).unwrap();
+    zfs.write(&ROOT, id, 0, &bytes(len, id.0)).unwrap();
     zfs.fsync(id).unwrap();
     id.0
 }
@@ -396,7 +396,7 @@ fn indirect_writes_may_be_gang_blocks() {
         rig.spa.sync().unwrap();
         let synced = rig.spa.txgs().synced();
         let id = commit(zfs, "large", 1 << 20);
-        zfs.write(&ROOT, ObjectId(id), 100_000, &bytes(200_000, ObjectId(5))).unwrap();
+        zfs.write(&ROOT, ObjectId(id), 100_000, &bytes(200_000, 5)).unwrap();
         zfs.fsync(ObjectId(id)).unwrap();
         assert_eq!(rig.spa.txgs().synced(), synced);
     }

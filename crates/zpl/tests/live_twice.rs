@@ -51,7 +51,7 @@ fn a_second_handle_takes_nothing_from_the_first() {
     assert_eq!(again.getattr(small).unwrap().size, 33);
     drop(again);
     zfs.fsync(small).unwrap();
-    zfs.write(&ROOT, large, 0, &bytes(300_000, ObjectId(1))).unwrap();
+    zfs.write(&ROOT, large, 0, &bytes(300_000, 1)).unwrap();
     zfs.fsync(large).unwrap();
     // a file without a name is somebody's until it is let go
     let mut found = [0; 4];
@@ -61,7 +61,7 @@ fn a_second_handle_takes_nothing_from_the_first() {
     let after = rig.after_cut(&[], false);
     let found = after.open("t/f");
     assert_eq!(read(&found, "small").unwrap(), b"through the second, and the first");
-    assert!(read(&found, "large").unwrap() == bytes(300_000, ObjectId(1)));
+    assert!(read(&found, "large").unwrap() == bytes(300_000, 1));
     drop(found);
     after.close();
 }
@@ -71,18 +71,18 @@ fn a_second_handle_of_a_volume_takes_nothing_from_the_first() {
     let rig = Rig::new(&["/a"]);
     rig.volume("t/v", 8 << 20, 16 << 10);
     let volume = Volume::open(&rig.spa, "t/v").unwrap();
-    volume.write_sync(0, &bytes(1000, ObjectId(1))).unwrap();
+    volume.write_sync(0, &bytes(1000, 1)).unwrap();
     drop(Volume::open(&rig.spa, "t/v").unwrap());
-    volume.write(5000, &bytes(5000, ObjectId(2))).unwrap();
+    volume.write(5000, &bytes(5000, 2)).unwrap();
     volume.flush().unwrap();
-    volume.write(1 << 20, &bytes(400_000, ObjectId(3))).unwrap();
+    volume.write(1 << 20, &bytes(400_000, 3)).unwrap();
     volume.flush().unwrap();
     let after = rig.after_cut(&[], false);
     let found = Volume::open(after.spa.as_ref().unwrap(), "t/v").unwrap();
     for (at, len, seed) in [(0, 1000, 1), (5000, 5000, 2), (1 << 20, 400_000, 3)] {
         let mut read = vec![0; len];
         found.read(at, &mut read).unwrap();
-        assert!(read == bytes(len, ObjectId(seed)), "{at}");
+        assert!(read == bytes(len, seed), "{at}");
     }
     drop(found);
     after.close();
@@ -154,7 +154,7 @@ fn a_file_copied_while_its_blocks_are_being_synced_is_there() {
     // the chain begins
     zfs.write(&ROOT, other, 0, b"first").unwrap();
     zfs.fsync(other).unwrap();
-    let source = file(&zfs, "source", &bytes(256 << 10, ObjectId(1)));
+    let source = file(&zfs, "source", &bytes(256 << 10, 1));
     let [closed, waiting] = &*waits;
     closed.store(true, Ordering::SeqCst);
     let after = thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn a_file_copied_while_its_blocks_are_being_synced_is_there() {
     });
     let found = after.open("t/f");
     assert_eq!(read(&found, "other").unwrap(), b"later");
-    assert!(read(&found, "target").unwrap() == bytes(256 << 10, ObjectId(1)));
+    assert!(read(&found, "target").unwrap() == bytes(256 << 10, 1));
     drop(found);
     after.close();
 }

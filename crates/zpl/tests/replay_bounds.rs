@@ -47,7 +47,7 @@ fn sizes_that_no_file_can_have_end_a_replay() {
     let prepare = |n: usize| {
         let zfs = rig.file_system(&format!("t/f{n}"), &[("recordsize", BLOCK)], false);
         let file = zfs.create(&ROOT, zfs.fs().root(), b"file", &NewFile::new(Kind::File, 0o644)).unwrap().0;
-        zfs.write(&ROOT, file, 0, &bytes(3 * BLOCK as usize, ObjectId(1))).unwrap();
+        zfs.write(&ROOT, file, 0, &bytes(3 * BLOCK as usize, 1)).unwrap();
         (file, zfs)
     };
     let made: Vec<_> = (0..6).map(prepare).collect();
@@ -65,7 +65,7 @@ fn sizes_that_no_file_can_have_end_a_replay() {
     // the chains begin, which takes a txg
     for (id, zfs) in &made {
         assert_eq!((*id, zfs.fs().root()), (file, root));
-        zfs.write(&ROOT, file, 0, &bytes(100, ObjectId(1))).unwrap();
+        zfs.write(&ROOT, file, 0, &bytes(100, 1)).unwrap();
         zfs.fsync(file).unwrap();
     }
     for ((_, zfs), (kind, record)) in made.iter().zip(&records) {
@@ -88,7 +88,7 @@ fn sizes_that_no_file_can_have_end_a_replay() {
         assert_eq!(zfs.getattr(file).unwrap().size, 3 * BLOCK);
         let mut read = vec![0; 3 * BLOCK as usize];
         zfs.read(file, 0, &mut read).unwrap();
-        assert!(read == bytes(3 * BLOCK as usize, ObjectId(1)), "{name}, {kind:?}");
+        assert!(read == bytes(3 * BLOCK as usize, 1), "{name}, {kind:?}");
         assert!(zfs.lookup(&ROOT, root, b"new").is_err());
     }
     after.close();

@@ -7,6 +7,7 @@ mod power;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::BlkPtr;
 use ondisk::zil::{AclPart, AttrPart, Create, Record, Rename, SetAttr, TxType, Whiteout, Write};
 use pool::{PropSource, Spa, Value};
@@ -17,27 +18,27 @@ use zpl::live::{NewFile, Zfs};
 
 const BLOCK: u64 = 4096;
 /// Objects that are free.
-const FREE: [u64; 3] = [100, 101, 102];
+const FREE: [ObjectId; 3] = [ObjectId(100), ObjectId(101), ObjectId(102)];
 
-fn create<'a>(doid: u64, foid: u64, name: &'a [u8]) -> Create<'a> {
+fn create<'a>(doid: ObjectId, foid: ObjectId, name: &'a [u8]) -> Create<'a> {
     let (crtime, uid, gid) = ([1, 0], 0, 0);
     let (mode, slots, generation, rdev) = (0o100_644, 1, 1, 0);
     let (attrs, acl, domains, link) = (None, None, Vec::new(), None);
     Create { doid, foid, slots, mode, uid, gid, generation, crtime, rdev, attrs, acl, domains, name, link }
 }
 
-fn rename<'a>(from: (u64, &'a [u8]), to: (u64, &'a [u8]), whiteout: Option<Whiteout>) -> Record<'a> {
+fn rename<'a>(from: (ObjectId, &'a [u8]), to: (ObjectId, &'a [u8]), whiteout: Option<Whiteout>) -> Record<'a> {
     Record::Rename(Rename { sdoid: from.0, src: from.1, tdoid: to.0, dst: to.1, whiteout })
 }
 
 /// The files that each file system has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Files {
-    root: u64,
-    dir: u64,
-    file: u64,
+    root: ObjectId,
+    dir: ObjectId,
+    file: ObjectId,
     /// A directory with many names.
-    large: u64,
+    large: ObjectId,
 }
 
 fn prepare(rig: &Rig, dataset: &str) -> (Zfs, Files) {
@@ -159,7 +160,7 @@ fn a_record_that_fails_ends_the_replay_and_leaves_nothing_half_done() {
             assert_eq!(timeless(&zfs), wanted, "{what}");
         }
         assert!(zfs.lookup(&ROOT, root, b"before").is_ok() && zfs.lookup(&ROOT, root, b"behind").is_err(), "{what}");
-        let object = |id: u64| zfs.fs().objset().object(id).is_ok();
+        let object = |id: ObjectId| zfs.fs().objset().object(id).is_ok();
         assert_eq!(FREE.map(object), [true, false, false], "{what}");
         // and it goes on
         zfs.create(&ROOT, root, b"later", &NewFile::new(Kind::File, 0o644)).unwrap();

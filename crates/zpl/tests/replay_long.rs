@@ -43,15 +43,15 @@ fn what_one_record_frees_is_freed_over_many_txgs() {
     rig.volume("t/v", PIECES * PIECE, BLOCK);
     let volume = Volume::open(&rig.spa, "t/v").unwrap();
     for n in 0..PIECES {
-        let data = bytes(DATA, ObjectId(n));
+        let data = bytes(DATA, n);
         zfs.write(&ROOT, file, n * PIECE, &data).unwrap();
         volume.write(n * PIECE, &data).unwrap();
     }
     rig.spa.sync().unwrap();
     // the log chains begin
-    zfs.write(&ROOT, file, 0, &bytes(DATA, ObjectId(0))[..100]).unwrap();
+    zfs.write(&ROOT, file, 0, &bytes(DATA, 0)[..100]).unwrap();
     zfs.fsync(file).unwrap();
-    volume.write(0, &bytes(DATA, ObjectId(0))[..100]).unwrap();
+    volume.write(0, &bytes(DATA, 0)[..100]).unwrap();
     volume.flush().unwrap();
     log(&rig.spa, "t/f", (file, 700, 0));
     log(&rig.spa, "t/v", (ObjectId(1), 700, PIECES * PIECE - 700));
@@ -74,10 +74,7 @@ fn what_one_record_frees_is_freed_over_many_txgs() {
     for n in 0..PIECES {
         found.read(n * PIECE, &mut read).unwrap();
         let kept = if n == 0 { 700 } else { 0 };
-        assert!(
-            read[..kept] == bytes(DATA, ObjectId(n))[..kept] && read[kept..].iter().all(|byte| *byte == 0),
-            "piece {n}"
-        );
+        assert!(read[..kept] == bytes(DATA, n)[..kept] && read[kept..].iter().all(|byte| *byte == 0), "piece {n}");
     }
     drop(found);
     after.close();
@@ -90,13 +87,13 @@ fn a_hole_that_ends_behind_the_file_moves_its_end() {
     let zfs = rig.file_system("t/f", &[("recordsize", BLOCK)], false);
     let new = |name: &[u8]| {
         let id = zfs.create(&ROOT, zfs.fs().root(), name, &NewFile::new(Kind::File, 0o644)).unwrap().0;
-        zfs.write(&ROOT, id, 0, &bytes(5000, ObjectId(1))).unwrap();
+        zfs.write(&ROOT, id, 0, &bytes(5000, 1)).unwrap();
         id
     };
     let (across, at_end, behind, within) = (new(b"across"), new(b"at end"), new(b"behind"), new(b"within"));
     rig.spa.sync().unwrap();
     // a log chain begins
-    zfs.write(&ROOT, across, 0, &bytes(5000, ObjectId(1))[..100]).unwrap();
+    zfs.write(&ROOT, across, 0, &bytes(5000, 1)[..100]).unwrap();
     zfs.fsync(across).unwrap();
     let holes = [(across, 700, 9000), (at_end, 5000, 10), (behind, 6000, 1), (within, 700, 1000)];
     for hole in holes {
@@ -110,11 +107,8 @@ fn a_hole_that_ends_behind_the_file_moves_its_end() {
         let mut read = vec![1; 20000];
         assert_eq!(found.read(id, 0, &mut read).unwrap(), size as usize);
         let cut = if id == within { 1700 } else { size as usize };
-        assert!(
-            read[..kept] == bytes(5000, ObjectId(1))[..kept] && read[kept..cut].iter().all(|byte| *byte == 0),
-            "{id}"
-        );
-        assert!(id != within || read[1700..5000] == bytes(5000, ObjectId(1))[1700..]);
+        assert!(read[..kept] == bytes(5000, 1)[..kept] && read[kept..cut].iter().all(|byte| *byte == 0), "{id}");
+        assert!(id != within || read[1700..5000] == bytes(5000, 1)[1700..]);
     }
     drop(found);
     after.close();

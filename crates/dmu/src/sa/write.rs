@@ -469,7 +469,7 @@ mod tests {
     fn a_change_is_taken_back_without_a_new_layout() {
         let pool = TestPool::new();
         let tx = pool.tx(10);
-        let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+        let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
         let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
         let table = SaTable::setup(&tx, &os, master).unwrap();
         let new = NewObject {

@@ -35,8 +35,8 @@ pub(crate) struct After {
 }
 
 /// Returns bytes that do not compress.
-pub(crate) fn bytes(len: usize, seed: ObjectId) -> Vec<u8> {
-    Env::noise(seed.0, len)
+pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    Env::noise(seed, len)
 }
 
 fn hooks() -> Hooks {
@@ -211,7 +211,7 @@ fn told(zfs: &Zfs, node: &Node) -> String {
     let xattrs: Vec<_> =
         xattrs.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), sum(v), v.len())).collect();
     let mut hidden = Vec::new();
-    if a.xattr_dir != 0 {
+    if !a.xattr_dir.is_none() {
         let files = zfs.fs().read_dir(a.xattr_dir).unwrap().map(|entry| entry.unwrap().object);
         hidden.extend(
             files.chain([a.xattr_dir]).map(|id| zfs.getattr(id).unwrap()).map(|own| (own.uid(), own.gid(), own.projid)),

@@ -285,7 +285,7 @@ mod tests {
     impl OfObject for Number {}
 
     fn read(known: &Known, object: ObjectId, stored: u64) -> u64 {
-        known.of(ObjectId(object), || Ok(Number(stored))).unwrap().0
+        known.of(object, || Ok(Number(stored))).unwrap().0
     }
 
     #[test]
@@ -383,7 +383,9 @@ mod tests {
             assert!(weigh(&known) <= LIMIT_BYTES);
         }
         assert!(
-            known.get::<Heavy>(ObjectId(99)).is_some() && known.get::<Heavy>(ObjectId(98)).is_some() && known.get::<Heavy>(ObjectId(0)).is_none()
+            known.get::<Heavy>(ObjectId(99)).is_some()
+                && known.get::<Heavy>(ObjectId(98)).is_some()
+                && known.get::<Heavy>(ObjectId(0)).is_none()
         );
     }
 
