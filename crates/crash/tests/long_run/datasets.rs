@@ -1,6 +1,8 @@
 //! Threads that take snapshots and verify, send, receive, clone and destroy them, and threads that make and destroy file systems.
 
 use std::collections::BTreeMap;
+use std::io::{BufReader, Seek, SeekFrom};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crash::Rng;
@@ -8,6 +10,7 @@ use zuse::stream::recv::{self, RecvArgs};
 use zuse::stream::send::{SendFlags, send};
 use zuse::stream::{Reader, Record};
 
+use crate::content::Content;
 use crate::files::{Dir, compare};
 use crate::world::{POOL, Work, World, failed};
 
@@ -48,10 +51,11 @@ impl<'a> Snapshots<'a> {
         let (pool, target) = (&self.world.pool, format!("{POOL}/received{}", self.world.serial()));
         let from = pool.dataset(snapshot).map_err(failed(snapshot))?;
         let flags = SendFlags { compress: self.rng.percent(50), embed: self.rng.percent(50), ..SendFlags::default() };
-        let mut stream = Vec::new();
+        let mut stream = tempfile::tempfile().map_err(failed("a file for the stream"))?;
         send(&from, None, &flags, &mut stream, &Default::default()).map_err(failed("send"))?;
         drop(from);
-        let mut reader = Reader::new(stream.as_slice());
+        stream.seek(SeekFrom::Start(0)).map_err(failed("a file for the stream"))?;
+        let mut reader = Reader::new(BufReader::new(stream));
         let entry = reader.next_record().map_err(failed("stream"))?.ok_or("an empty stream")?;
         let payload = entry.payload.to_vec();
         let Record::Begin(begin) = entry.header.record else { return Err("a stream without a beginning".to_owned()) };
@@ -118,7 +122,7 @@ impl Work for ShortLived<'_> {
             let mut data = vec![0; self.rng.index(200 << 10)];
             self.rng.fill(&mut data);
             files.write(format!("d/{n}").as_bytes(), &data).map_err(failed("write"))?;
-            expected.insert(n.to_string(), data.into());
+            expected.insert(n.to_string(), Arc::new(Content::new(data)));
         }
         for n in 0..self.rng.below(10) {
             if expected.remove(&n.to_string()).is_some() {

@@ -10,15 +10,17 @@ use parking_lot::Mutex;
 use zuse::zpl::live::{Cred, NewFile, RenameMode, SetAttr};
 use zuse::zpl::{FileSystem, Kind};
 
+use crate::content::Content;
 use crate::world::{Fs, Work, World, failed};
 
 /// Expected files of a directory. Contents are shared with snapshots of the model.
-pub type Dir = BTreeMap<String, Arc<Vec<u8>>>;
+pub type Dir = BTreeMap<String, Arc<Content>>;
 
 /// Names that a writer uses.
 const NAMES: u64 = 12;
-/// The longest file, and the longest write, in bytes.
-const FILE_MAX: usize = 384 << 10;
+/// The longest file, in bytes.
+pub const FILE_MAX: usize = 384 << 10;
+/// The longest write, in bytes.
 const WRITE_MAX: u64 = 96 << 10;
 
 /// A thread that changes files.
@@ -60,7 +62,7 @@ impl<'a> Writer<'a> {
 
     fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(data) = self.model.lock().get_mut(name) {
-            change(Arc::make_mut(data));
+            Arc::make_mut(data).change(change);
         }
     }
 
@@ -123,7 +125,7 @@ impl<'a> Writer<'a> {
         let mut found = vec![0; expected.len() + 1];
         let read = self.fs.zfs.read(id, 0, &mut found).map_err(failed("read"))?;
         found.truncate(read);
-        if found == *expected { Ok(()) } else { Err(format!("{} {name} differs from what was written", self.fs.name)) }
+        if found == **expected { Ok(()) } else { Err(format!("{} {name} differs from what was written", self.fs.name)) }
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), String> {
@@ -190,7 +192,7 @@ pub fn compare(found: &FileSystem, expected: &BTreeMap<String, Dir>) -> Result<(
             let node = found.resolve(path.as_bytes()).map_err(failed(&path))?;
             let mut bytes = vec![0; node.size() as usize];
             node.read(0, &mut bytes).map_err(failed(&path))?;
-            if bytes != **data {
+            if bytes != ***data {
                 let at = bytes.iter().zip(data.iter()).position(|(a, b)| a != b);
                 return Err(format!("{path}: {} bytes, expected {}; first difference {at:?}", bytes.len(), data.len()));
             }

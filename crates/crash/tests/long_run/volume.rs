@@ -6,6 +6,7 @@ use std::time::Instant;
 use crash::Rng;
 use parking_lot::Mutex;
 
+use crate::content::Content;
 use crate::world::{VOLUME_BYTES, Work, World, failed};
 
 /// Bytes of a thread's own range.
@@ -17,7 +18,7 @@ const WRITE_MAX: u64 = 64 << 10;
 pub struct Writer<'a> {
     world: &'a World,
     offset: u64,
-    model: Arc<Mutex<Vec<u8>>>,
+    model: Arc<Mutex<Content>>,
     rng: Rng,
 }
 
@@ -25,7 +26,7 @@ impl<'a> Writer<'a> {
     pub fn new(world: &'a World, n: u64, seed: u64) -> Writer<'a> {
         // the ranges of neighbours share a block
         let offset = n * (RANGE + 1000) % (VOLUME_BYTES - RANGE);
-        let model = Arc::new(Mutex::new(vec![0; RANGE as usize]));
+        let model = Arc::new(Mutex::new(Content::new(vec![0; RANGE as usize])));
         world.volume_ranges.lock().insert(offset, model.clone());
         Writer { world, offset, model, rng: Rng::new(seed) }
     }
@@ -48,7 +49,7 @@ impl Work for Writer<'_> {
             }
             3 => {
                 volume.discard(self.offset + at, len).map_err(failed("discard"))?;
-                model[from..to].fill(0);
+                model.change(|model| model[from..to].fill(0));
             }
             kind => {
                 let mut data = vec![0; len as usize];
@@ -60,7 +61,7 @@ impl Work for Writer<'_> {
                 }
                 .map_err(failed("write"))?;
                 self.world.figures.wrote(began.elapsed(), sync);
-                model[from..to].copy_from_slice(&data);
+                model.change(|model| model[from..to].copy_from_slice(&data));
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ use zuse::zpl::create::{FsProps, create_fs};
 use zuse::zpl::live::{Volume, Zfs};
 use zuse::{Pool, zpl};
 
+use crate::content::Content;
 use crate::devices::Faulty;
 use crate::files::{Dir, compare};
 use crate::watch::Figures;
@@ -57,7 +58,7 @@ pub struct World {
     pub file_systems: Vec<Fs>,
     pub volume: Volume,
     /// Expected contents of the volume, by the offset of a writer's range.
-    pub volume_ranges: Mutex<BTreeMap<u64, Arc<Mutex<Vec<u8>>>>>,
+    pub volume_ranges: Mutex<BTreeMap<u64, Arc<Mutex<Content>>>>,
     pub figures: Figures,
     began: Instant,
     end: Instant,
@@ -215,7 +216,7 @@ fn reopen(dir: &Path) -> Pool {
 }
 
 type Dirs = Mutex<BTreeMap<String, Arc<Mutex<Dir>>>>;
-type Ranges = Mutex<BTreeMap<u64, Arc<Mutex<Vec<u8>>>>>;
+type Ranges = Mutex<BTreeMap<u64, Arc<Mutex<Content>>>>;
 
 fn check_fs(pool: &Pool, name: &str, dirs: &Dirs, when: &str) {
     let expected: BTreeMap<String, Dir> =
@@ -229,7 +230,7 @@ fn check_volume(volume: &Volume, ranges: &Ranges, when: &str) {
         let expected = expected.lock();
         let mut found = vec![0; expected.len()];
         volume.read(*offset, &mut found).unwrap();
-        assert!(found == *expected, "{when}: the volume differs in the range at {offset}");
+        assert!(found == **expected, "{when}: the volume differs in the range at {offset}");
     }
 }
 
