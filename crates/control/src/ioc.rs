@@ -207,6 +207,7 @@ const SEND_SPACE: &[Key] = &[
     may("resume_object", DataType::Uint64),
     may("resume_offset", DataType::Uint64),
     may("bytes", DataType::Uint64),
+    may("savedok", DataType::Boolean),
 ];
 
 /// Those of [`Ioc::PoolImport`].
@@ -225,6 +226,7 @@ const SNAPSHOT_LIST: &[Key] = &[
     may("depth", DataType::Uint64),
     may("simple", DataType::Boolean),
     may("props", DataType::StringArray),
+    may("stored", DataType::Boolean),
 ];
 
 /// Those of [`Ioc::SendNew`].
@@ -432,7 +434,7 @@ impl Ioc {
             Ioc::NextObj => const { &[must("obj", Uint64), may("last", Uint64)] },
             Ioc::ObjToStats => const { &[may("obj", Uint64), may("objs", Uint64Array)] },
             Ioc::Diff => const { &[must("fromsnap", String), must("fd", Int32)] },
-            Ioc::ObjsetStats => const { &[may("props", StringArray)] },
+            Ioc::ObjsetStats => const { &[may("props", StringArray), may("stored", Boolean)] },
             Ioc::DatasetListNext => {
                 const {
                     &[

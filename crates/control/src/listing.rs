@@ -14,6 +14,8 @@ use crate::{Error, Failed, ReadOnlyControl};
 
 /// The properties in a dataset's list.
 const PROPS: &str = "props";
+/// What asks for the properties that a dataset has of its own, and their list.
+const STORED: &str = "stored";
 /// The source of a value that came with a stream (OpenZFS: `ZPROP_SOURCE_VAL_RECVD`).
 const RECEIVED: &str = "$recvd";
 /// Pairs in the list of a dataset with its properties, if it is simple and if not.
@@ -25,6 +27,9 @@ const WANTED_MAX: usize = 1 << 10;
 impl ReadOnlyControl {
     pub(crate) fn objset_stats(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let dataset = self.view.dataset(name)?;
+        if input.contains(STORED) {
+            return Ok(stored(&dataset)?);
+        }
         match wanted(input)? {
             Some(names) if !names.is_empty() => props(&dataset, &names),
             _ => all_props(&dataset),
@@ -63,7 +68,7 @@ impl ReadOnlyControl {
         };
         let depth = input.get_u64("depth").unwrap_or(1);
         let options = ListOptions { depth: Some(u32::try_from(depth).unwrap_or(u32::MAX)), ..*options };
-        let (simple, wanted) = (input.contains("simple"), wanted(input)?);
+        let (simple, own, wanted) = (input.contains("simple"), input.contains(STORED), wanted(input)?);
         if name.contains('#') {
             return Err(Error::Invalid(format!("'{name}' is a bookmark")).into());
         }
@@ -76,6 +81,9 @@ impl ReadOnlyControl {
                     None => {}
                     Some([]) => list.insert(PROPS, all_props(&dataset)?),
                     Some(names) => list.insert(PROPS, props(&dataset, names)?),
+                }
+                if own {
+                    list.insert(STORED, stored(&dataset)?);
                 }
                 out.insert(dataset.name(), list);
             }
@@ -118,6 +126,22 @@ fn props(dataset: &Dataset, names: &[&str]) -> Result<NvList, Failed> {
                 return Err(failed);
             }
         }
+    }
+    Ok(out)
+}
+
+/// The properties that can be set, as they are stored on the dataset itself: in `value` what is set here, in `received` what came with a stream. A stream tells them, and
+/// not the values in force, of which a mount point has the root of the import in front.
+fn stored(dataset: &Dataset) -> Result<NvList, PoolError> {
+    let mut out = NvList::new();
+    for stored in dataset.stored_props()? {
+        let mut prop = NvList::new();
+        for (key, value) in [("value", &stored.value), ("received", &stored.received)] {
+            if let Some(value) = value {
+                prop.insert(key, plain(value));
+            }
+        }
+        out.insert(stored.name, prop);
     }
     Ok(out)
 }
