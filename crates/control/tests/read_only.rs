@@ -149,6 +149,28 @@ fn datasets_and_snapshots_are_listed() {
 }
 
 #[test]
+fn properties_that_a_dataset_has_of_its_own_are_told_as_they_are_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let set = |name: &str, key: &str, value: Value| {
+        control.call(Ioc::SetProp, name, &list(&[("props", list(&[(key, value)]).into())])).unwrap();
+    };
+    set("t", "a:b", "above".into());
+    set("t/a", "quota", (1u64 << 30).into());
+    set("t/a", "mountpoint", "/m".into());
+    set("t/a@two", "a:c", "own".into());
+    let stored = list(&[("stored", ().into())]);
+    let own = ask(&control, Ioc::ObjsetStats, "t/a", &stored).unwrap();
+    assert_eq!(keys(&own), ["quota", "mountpoint"]);
+    assert_eq!((value(&own, "quota"), value(&own, "mountpoint")), (&(1u64 << 30).into(), &"/m".into()));
+    assert!(!own.get_nvlist("quota").unwrap().contains("received"));
+    let snaps = ask(&control, Ioc::SnapshotListNext, "t/a", &stored).unwrap();
+    let of = |name: &str| snaps.get_nvlist(name).unwrap().get_nvlist("stored").unwrap();
+    assert!(of("t/a@one").is_empty());
+    assert_eq!((keys(of("t/a@two")), value(of("t/a@two"), "a:c")), (vec!["a:c"], &"own".into()));
+}
+
+#[test]
 fn sizes_of_streams_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let control = filled(dir.path());
