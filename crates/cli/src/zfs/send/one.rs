@@ -76,7 +76,9 @@ fn start(source: &Query, from: &str, to: &Snap) -> Result<String, Failure> {
         let is_good = earlier || (guid == to.guid.0 && facts::is_redaction(source, from));
         return if is_good { Ok(from.to_owned()) } else { Err(cannot(NOT_EARLIER)) };
     }
-    open(from, Types::ALL)?;
+    if open(from, Types::ALL)?.source().guid() != source.guid() {
+        return Err(cannot(NOT_EARLIER));
+    }
     let from = facts::one(source, from).map_err(|e| failed(told(&e, from)))?;
     let Some((head, _)) = from.name.split_once('@') else { return Err(cannot(NOT_EARLIER)) };
     match facts::is_before(source, (head, from.txg), to).map_err(|e| failed(told(&e, &from.name)))? {
