@@ -10,7 +10,6 @@
 //!
 //! Datasets are found again by their numbers: while they are held they may be renamed.
 
-use base::Guid;
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::{Dataset, Error as PoolError, Refusal};
@@ -78,12 +77,12 @@ impl Query {
             pool = site.of_dataset(self.name()).map_err(opening)?;
         }
         let pool = pool.ok_or_else(|| gone(self.name()))?;
-        let find = |id: u64, guid: Guid| pool.dataset_by_id(id).ok().filter(|found| found.guid() == guid);
-        let name = find(to.id(), to.guid()).ok_or_else(|| gone(to.name()))?.name().to_owned();
+        let find = |seen: &Dataset| pool.dataset_by_id(seen.id()).ok().filter(|found| found.guid() == seen.guid());
+        let name = find(to).ok_or_else(|| gone(to.name()))?.name().to_owned();
         let mut input = input.clone();
         if let Some(from) = input.get_str("fromsnap").filter(|from| !from.contains('#'))
             && let Ok(from) = self.pool().dataset(from)
-            && let Some(found) = find(from.id(), from.guid())
+            && let Some(found) = find(&from)
         {
             input.insert("fromsnap", found.name());
         }

@@ -326,7 +326,7 @@ fn a_request_to_send_holds_what_it_sends() {
 fn a_request_to_send_looks_at_what_others_did_since() {
     in_own_state("a_request_to_send_looks_at_what_others_did_since", |dir| {
         let (query, caller, others) = looked_at(dir);
-        others.call(Ioc::Rename, "t/fs", &list(&[("newname", "t/new".into())])).unwrap();
+        others.call(Ioc::Rename, "t/fs", &list(&[("target", "t/new".into())])).unwrap();
         let written = Written::default();
         caller.files.output(5, Box::new(written.clone()), Arc::default());
         let send = |name: &str| query.call(Ioc::SendNew, name, &list(&[("fd", 5i32.into())]));
