@@ -299,7 +299,7 @@ fn c_zlib_expand(small: &[u8], size: usize) -> impl FnMut() + 'static {
 }
 
 fn ciphers(rows: &mut Vec<Row>, size: usize) {
-    let key = |suite| DatasetKey::new(suite, 1, 1, &[7; 32], &[8; 64]);
+    let key = |suite| DatasetKey::new(suite, base::Guid(1), 1, &[7; 32], &[8; 64]);
     let encrypt = |suite| {
         let (key, mut data) = (key(suite), random(size));
         move || {

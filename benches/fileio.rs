@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa};
-use base::Env;
+use base::{Env, ObjectId};
 use benches::{median, number, process_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Access, Device, device};
@@ -196,7 +196,7 @@ fn zuse(dir: &Path, bytes: u64, reads: u64, pieces: &[Vec<u8>]) -> [f64; 8] {
 }
 
 #[allow(clippy::expect_used)]
-fn random_reads(zfs: &Zfs, id: u64, hot: u64, reads: u64) {
+fn random_reads(zfs: &Zfs, id: ObjectId, hot: u64, reads: u64) {
     let file = &zfs.hold(id).expect("file");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ::pool::{CreateOptions, Hooks, Spa};
-use base::Env;
+use base::{Env, ObjectId};
 use benches::{median, number, process_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
@@ -74,7 +74,7 @@ fn rate(zfs: &Zfs, count: u64, work: impl FnOnce()) -> f64 {
 
 #[allow(clippy::expect_used)]
 fn fill(zfs: &Zfs, prefix: &str, files: u64) {
-    let (mut dir, new) = (0, NewFile::new(Kind::File, 0o644));
+    let (mut dir, new) = (ObjectId::NONE, NewFile::new(Kind::File, 0o644));
     for n in 0..files {
         if n % PER_DIRECTORY == 0 {
             let name = format!("{prefix}{}", n / PER_DIRECTORY);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::pool::{CreateOptions, Hooks, Spa};
-use base::Env;
+use base::{Env, ObjectId};
 use benches::{number, process_cpu_seconds, text};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
@@ -115,7 +115,7 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 #[allow(clippy::expect_used)]
-fn round(zfs: &Zfs, ids: &[u64], files: &[std::fs::File], seconds: u64) -> Round {
+fn round(zfs: &Zfs, ids: &[ObjectId], files: &[std::fs::File], seconds: u64) -> Round {
     let spa = zfs.spa();
     let (cpu, batches, txg) = (process_cpu_seconds(), batches(spa), spa.txgs().synced());
     let zuse = run(ids.len(), seconds, &|writer, at, data| {
@@ -189,7 +189,7 @@ fn make(path: &Path, size: u64, sparse: bool) -> Arc<Spa> {
 }
 
 #[allow(clippy::expect_used)]
-fn ours(zfs: &Zfs, writers: usize) -> Vec<u64> {
+fn ours(zfs: &Zfs, writers: usize) -> Vec<ObjectId> {
     let (root, new) = (zfs.fs().root(), NewFile::new(Kind::File, 0o644));
     let content = vec![1; FILE as usize];
     let ids = (0..writers).map(|n| {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base::Env;
 use base::tunable::ZUSE_SCRUB_THREADS;
+use base::{Env, ObjectId};
 use benches::{mix, number, text};
 use dmu::{NewObject, Object};
 use ondisk::ObjectType;
@@ -95,7 +95,7 @@ fn make(device: &Arc<dyn Device>, bytes: u64) -> Result<u64> {
     spa.sync()?;
     drop((object, objset));
     spa.close()?;
-    Ok(id)
+    Ok(id.0)
 }
 
 /// Nanoseconds that the queue costs a read that nothing else waits beside, the least of some rounds.
@@ -128,7 +128,7 @@ impl Case {
         let found = vdev::import::scan_devices(vec![(PathBuf::from("memory"), device)]);
         let options = ImportOptions { force: true, ..ImportOptions::default() };
         let spa = Spa::import(found.first().ok_or("no pool")?, &options, Hooks::default())?;
-        let object = spa.view()?.dataset(NAME)?.objset()?.object(id)?;
+        let object = spa.view()?.dataset(NAME)?.objset()?.object(ObjectId(id))?;
         // the pointers are in the cache
         let blocks = object.nblocks();
         for first in (0..blocks).step_by(usize::try_from(FANOUT)?) {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
-use base::{Env, tunable};
+use base::{Env, ObjectId, tunable};
 use benches::streams::{touched, warm};
 use benches::{median, process_cpu_seconds, run_peer, text, zpeer};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
@@ -175,9 +175,9 @@ struct Crashed {
 
 /// The state on disk before.
 struct Found {
-    dirs: Vec<u64>,
-    large: Vec<u64>,
-    small: Vec<u64>,
+    dirs: Vec<ObjectId>,
+    large: Vec<ObjectId>,
+    small: Vec<ObjectId>,
     file: u64,
 }
 
@@ -265,12 +265,12 @@ fn prepare(zfs: &Zfs, load: Load) -> Found {
         _ => (number("files", 256), FILE),
     };
     let make =
-        |dir: u64, name: String, new: &NewFile<'_>| zfs.create(&cred, dir, name.as_bytes(), new).expect("file").0;
-    let dirs: Vec<u64> = match load {
+        |dir: ObjectId, name: String, new: &NewFile<'_>| zfs.create(&cred, dir, name.as_bytes(), new).expect("file").0;
+    let dirs: Vec<ObjectId> = match load {
         Load::Link | Load::Mix => (0..DIRS).map(|n| make(root, format!("dir-{n}"), &dir)).collect(),
         _ => vec![root],
     };
-    let large: Vec<u64> = (0..files).map(|n| make(root, format!("file-{n}"), &new)).collect();
+    let large: Vec<ObjectId> = (0..files).map(|n| make(root, format!("file-{n}"), &new)).collect();
     for id in &large {
         let mut at = 0;
         while at < file {
@@ -297,7 +297,7 @@ fn change(zfs: &Zfs, load: Load, records: u64, found: &Found, every: u64) {
             Load::Link => 6,
             Load::Mix => random.below(10),
         };
-        let any = |from: &[u64], random: &mut Random| from[random.below(from.len() as u64) as usize];
+        let any = |from: &[ObjectId], random: &mut Random| from[random.below(from.len() as u64) as usize];
         let dir = any(&found.dirs, &mut random);
         match what {
             0..6 => {

@@ -303,7 +303,7 @@ fn names_that_nobody_can_find_are_told_of() {
         let files = pool.files("tank/n").unwrap();
         let (zfs, id) = (files.zfs(), files.stat(dir.as_bytes()).unwrap().0);
         let zap = zuse::dmu::Zap::open(zfs.fs().objset().object(id).unwrap()).unwrap();
-        let word = 8 << 60 | files.stat(b"d/file").unwrap().0;
+        let word = 8 << 60 | files.stat(b"d/file").unwrap().0.0;
         zfs.change(64 << 10, |tx| Ok(zap.add_u64(tx, name.as_bytes(), word)?)).unwrap();
         drop((zap, files));
         pool.export().unwrap();

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::ObjectId;
 use dmu::{Objset, Tx, Zap};
 use nvlist::NvList;
 use ondisk::ObjsetType;
 use pool::{Dataset, Init, Kind, NewDataset, ZplProps};
 use stream::recv;
-use zpl::MASTER_NODE_OBJ;
 use zpl::create::{FsProps, create_fs, create_volume};
 
 use crate::decode::{Props, require_str};
@@ -174,7 +174,7 @@ pub(crate) fn fill_fs(
         if quotas.iter().all(|(_, value)| *value == 0) {
             return Ok(());
         }
-        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
+        let master = Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
         quotas.iter().try_for_each(|(key, value)| master.update_u64(tx, key, *value))
     }))
 }

@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::sync::PoisonError;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::{Object, Special, Visit, Walk};
 use nvlist::NvList;
 use ondisk::{DNODE_SHIFT, DNODE_SIZE, DnodePhys, ObjectType};
@@ -27,9 +27,9 @@ pub struct DiffRecord {
     /// Whether they exist in the later snapshot, and may have been changed; else none of them does.
     pub in_use: bool,
     /// The first.
-    pub first: u64,
+    pub first: ObjectId,
     /// The last.
-    pub last: u64,
+    pub last: ObjectId,
 }
 
 impl DiffRecord {
@@ -40,7 +40,7 @@ impl DiffRecord {
     const FREE: u64 = 4;
 
     fn encode(self) -> [u8; RECORD_SIZE] {
-        let words = [if self.in_use { Self::IN_USE } else { Self::FREE }, self.first, self.last];
+        let words = [if self.in_use { Self::IN_USE } else { Self::FREE }, self.first.0, self.last.0];
         let mut bytes = [0; RECORD_SIZE];
         bytes.chunks_exact_mut(8).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_ne_bytes()));
         bytes
@@ -56,7 +56,8 @@ impl DiffRecord {
             Self::FREE => false,
             _ => return None,
         };
-        Some(DiffRecord { in_use, first: u64::from_ne_bytes(first), last: u64::from_ne_bytes(last) })
+        let id = |word| ObjectId(u64::from_ne_bytes(word));
+        Some(DiffRecord { in_use, first: id(first), last: id(last) })
     }
 }
 
@@ -109,13 +110,13 @@ fn walk(from: &Dataset, to: &Dataset, records: &mut Records<'_>) -> Result<(), F
 }
 
 /// Notes the objects of a block of dnodes, or of a hole.
-fn visit(visit: &Visit<'_>, objset: u64, meta: &Object, records: &mut Records<'_>) -> Result<Walk, Failed> {
+fn visit(visit: &Visit<'_>, objset: ObjectId, meta: &Object, records: &mut Records<'_>) -> Result<Walk, Failed> {
     if visit.bp.is_hole() {
         let dn = visit.dnode;
         let shift = u32::from(visit.level) * u32::from(dn.indblkshift).saturating_sub(7);
         let bytes = (u128::from(dn.datablkszsec) << 9) << shift.min(64);
         let span = u64::try_from(bytes >> DNODE_SHIFT).unwrap_or(u64::MAX);
-        let first = visit.bookmark.blkid.saturating_mul(span);
+        let first = ObjectId(visit.bookmark.blkid.saturating_mul(span));
         records.note(DiffRecord { in_use: false, first, last: first.saturating_add(span.saturating_sub(1)) })?;
         return Ok(Walk::Skip);
     }
@@ -131,11 +132,11 @@ fn visit(visit: &Visit<'_>, objset: u64, meta: &Object, records: &mut Records<'_
 fn note_block(
     block: &[u8],
     endian: Endian,
-    (objset, blkid): (u64, u64),
+    (objset, blkid): (ObjectId, u64),
     records: &mut Records<'_>,
 ) -> Result<(), Failed> {
     let slots = (block.len() / DNODE_SIZE) as u64;
-    let base = blkid.saturating_mul(slots);
+    let base = ObjectId(blkid.saturating_mul(slots));
     let mut slot = 0;
     while slot < slots {
         let at = block.get(slot as usize * DNODE_SIZE..).unwrap_or(&[]);
@@ -193,12 +194,12 @@ mod tests {
         let mut records = Records { output: &mut output, open: None, batch: Vec::new() };
         let spans = [(true, 1, 1), (true, 2, 2), (false, 3, 31), (false, 32, 63), (true, 64, 64), (true, 66, 66)];
         for (in_use, first, last) in spans {
-            records.note(DiffRecord { in_use, first, last }).unwrap();
+            records.note(DiffRecord { in_use, first: ObjectId(first), last: ObjectId(last) }).unwrap();
         }
         records.finish().unwrap();
         let (all, rest) = output.as_chunks::<RECORD_SIZE>();
         assert!(rest.is_empty());
-        let read = all.iter().map(|bytes| DiffRecord::decode(bytes).map(|r| (r.in_use, r.first, r.last)));
+        let read = all.iter().map(|bytes| DiffRecord::decode(bytes).map(|r| (r.in_use, r.first.0, r.last.0)));
         let read: Vec<_> = read.map(Option::unwrap).collect();
         assert_eq!(read, [(true, 1, 2), (false, 3, 63), (true, 64, 64), (true, 66, 66)]);
         assert_eq!(DiffRecord::decode(&[0; RECORD_SIZE]), None);

@@ -1,5 +1,6 @@
 //! The blocks that are known to be damaged, and what they belong to (OpenZFS: `zfs_ioc_error_log`, `zfs_ioc_dsobj_to_dsname`, `zfs_ioc_obj_to_path`).
 
+use base::ObjectId;
 use nvlist::{NvList, Value as Nv};
 use pool::Kind;
 use vdev::LostBlock;
@@ -16,7 +17,7 @@ impl ReadOnlyControl {
     /// When the log cannot be read.
     pub fn error_log_with(&self, met: &[LostBlock]) -> Result<NvList, Failed> {
         let errors = self.view.errlog_with(met)?;
-        let words = |e: &pool::ErrorEntry| [e.objset, e.object, e.level.cast_unsigned(), e.blkid];
+        let words = |e: &pool::ErrorEntry| [e.objset.0, e.object.0, e.level.cast_unsigned(), e.blkid];
         let mut out = NvList::new();
         out.insert("errors", Nv::Uint64Array(errors.iter().flat_map(words).collect()));
         Ok(out)
@@ -24,7 +25,7 @@ impl ReadOnlyControl {
 
     pub(crate) fn dsobj_to_dsname(&self, input: &NvList) -> Result<NvList, Failed> {
         let mut out = NvList::new();
-        out.insert("name", self.view.dataset_by_id(input.get_u64("obj").unwrap_or(0))?.name());
+        out.insert("name", self.view.dataset_by_id(ObjectId(input.get_u64("obj").unwrap_or(0)))?.name());
         Ok(out)
     }
 
@@ -33,7 +34,7 @@ impl ReadOnlyControl {
         if dataset.head_kind()? != Kind::Filesystem {
             return Err(Error::Invalid(format!("'{name}' is not a file system")).into());
         }
-        let path = zpl::FileSystem::open(&dataset)?.path_of(input.get_u64("obj").unwrap_or(0))?;
+        let path = zpl::FileSystem::open(&dataset)?.path_of(ObjectId(input.get_u64("obj").unwrap_or(0)))?;
         let mut out = NvList::new();
         out.insert("path", Nv::String(path.into()));
         Ok(out)

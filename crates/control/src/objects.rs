@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use nvlist::{NvList, Value as Nv};
 use pool::{Dataset, Kind};
 use zpl::{FileFlags, FileSystem};
@@ -31,7 +31,7 @@ type Shared = Arc<Mutex<Paths>>;
 
 /// The file systems that were asked about last, by the object numbers of their datasets.
 #[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Vec<(u64, Shared)>>>);
+pub(crate) struct Kept(Arc<Mutex<Vec<(ObjectId, Shared)>>>);
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -56,9 +56,9 @@ impl Kept {
 
 impl ReadOnlyControl {
     pub(crate) fn next_obj(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let mut at = require_u64(input, "obj")?;
+        let mut at = ObjectId(require_u64(input, "obj")?);
         let objset = self.view.dataset(name)?.objset()?;
-        let next = |at: &mut u64| -> Result<Option<u64>, Failed> {
+        let next = |at: &mut ObjectId| -> Result<Option<ObjectId>, Failed> {
             let found = objset.next_object(*at).map_err(pool::Error::from)?;
             *at = found.unwrap_or(*at);
             Ok(found)
@@ -66,14 +66,14 @@ impl ReadOnlyControl {
         let mut out = NvList::new();
         let Some(last) = input.get_u64("last") else {
             let found = next(&mut at)?.ok_or_else(|| Failed { errno: Errno::ESRCH, ..Error::NoObject.into() })?;
-            out.insert("obj", found);
+            out.insert("obj", found.0);
             return Ok(out);
         };
         let mut found = Vec::new();
         while found.len() < OBJECTS_MAX
-            && let Some(object) = next(&mut at)?.filter(|object| *object <= last)
+            && let Some(object) = next(&mut at)?.filter(|object| object.0 <= last)
         {
-            found.push(object);
+            found.push(object.0);
         }
         out.insert("objs", Nv::Uint64Array(found));
         Ok(out)
@@ -94,13 +94,13 @@ impl ReadOnlyControl {
         let paths = self.kept.of(&dataset)?;
         let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(several) = several else {
-            let (stats, errno) = paths.stats(require_u64(input, "obj")?)?;
+            let (stats, errno) = paths.stats(ObjectId(require_u64(input, "obj")?))?;
             return match errno {
                 None => Ok(stats),
                 Some(errno) => Err(Failed { errno, out: Box::new(stats), ..Error::NoObject.into() }),
             };
         };
-        let one = |object: &u64| match paths.stats(*object) {
+        let one = |object: &u64| match paths.stats(ObjectId(*object)) {
             Ok((mut stats, errno)) => {
                 if let Some(errno) = errno {
                     stats.insert("errno", errno);
@@ -126,7 +126,7 @@ impl ReadOnlyControl {
         let mut out = NvList::new();
         out.insert("objects", objects);
         if let Some(shares) = paths.fs.shares() {
-            out.insert("shares", shares);
+            out.insert("shares", shares.0);
         }
         Ok(out)
     }
@@ -135,9 +135,9 @@ impl ReadOnlyControl {
 /// A file system in which objects are looked up by their numbers.
 struct Paths {
     fs: FileSystem,
-    deleted: HashSet<u64>,
+    deleted: HashSet<ObjectId>,
     /// The names of the objects in each directory.
-    names: HashMap<u64, HashMap<u64, Vec<u8>>>,
+    names: HashMap<ObjectId, HashMap<ObjectId, Vec<u8>>>,
     /// The number of these names.
     count: usize,
 }
@@ -151,7 +151,7 @@ impl Paths {
 
     /// What is known of an object. Without a path it has an errno: ENOENT if it is no file, or no name leads to it, ESTALE if it waits to be
     /// deleted.
-    fn stats(&mut self, object: u64) -> Result<(NvList, Option<Errno>), zpl::Error> {
+    fn stats(&mut self, object: ObjectId) -> Result<(NvList, Option<Errno>), zpl::Error> {
         let mut out = NvList::new();
         let node = match self.fs.node(object) {
             Ok(node) => node,
@@ -175,7 +175,7 @@ impl Paths {
     }
 
     /// The path of an object: the names of all directories above it.
-    fn path(&mut self, object: u64) -> Result<Option<Vec<u8>>, zpl::Error> {
+    fn path(&mut self, object: ObjectId) -> Result<Option<Vec<u8>>, zpl::Error> {
         let mut pieces: Vec<Vec<u8>> = Vec::new();
         let mut at = object;
         while at != self.fs.root() && pieces.len() < DEPTH_MAX {
@@ -209,7 +209,7 @@ impl Paths {
         Ok(Some(path))
     }
 
-    fn names_in(&mut self, dir: u64) -> Result<&HashMap<u64, Vec<u8>>, zpl::Error> {
+    fn names_in(&mut self, dir: ObjectId) -> Result<&HashMap<ObjectId, Vec<u8>>, zpl::Error> {
         if !self.names.contains_key(&dir) {
             let names = self.read_names(dir)?;
             if self.count.saturating_add(names.len()) > NAMES_MAX {
@@ -222,8 +222,8 @@ impl Paths {
         Ok(self.names.entry(dir).or_default())
     }
 
-    fn read_names(&self, dir: u64) -> Result<HashMap<u64, Vec<u8>>, zpl::Error> {
-        let mut names: HashMap<u64, Vec<u8>> = HashMap::new();
+    fn read_names(&self, dir: ObjectId) -> Result<HashMap<ObjectId, Vec<u8>>, zpl::Error> {
+        let mut names: HashMap<ObjectId, Vec<u8>> = HashMap::new();
         match self.fs.read_dir(dir) {
             Ok(entries) => {
                 for entry in entries {

@@ -43,7 +43,7 @@ impl Control {
             ("bootfs", Value::String(dataset)) if dataset.is_empty() => Ok(Value::Number(0)),
             ("bootfs", Value::String(dataset)) => {
                 self.check_pool(dataset)?;
-                Ok(Value::Number(self.spa.view()?.dataset(dataset)?.id()))
+                Ok(Value::Number(self.spa.view()?.dataset(dataset)?.id().0))
             }
             _ => Ok(value),
         }

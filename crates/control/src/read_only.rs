@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
 use pool::{Bookmark, Dataset, Error as PoolError, KeyStatus, Pool, Refusal, Space, Value};
@@ -17,7 +17,7 @@ use crate::{Caller, Error, Failed, Files, Ioc, names, stats, traced};
 const PREFETCH_DDT: i32 = 1;
 const PREFETCH_BRT: i32 = 2;
 /// The end of a redaction list that is whole.
-const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
+const COMPLETE: (ObjectId, u64) = (ObjectId(u64::MAX), u64::MAX);
 
 /// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read; a key is loaded
 /// nevertheless, for what is read of this state.
@@ -132,7 +132,7 @@ impl ReadOnlyControl {
             Some(Start::Mark(mark)) => {
                 let is_own = mark.dataset().dir().id() == to.dir().id();
                 // the accounting does not cover what a redacted send left out
-                if is_own && mark.phys().has_space() && mark.phys().redaction_obj == 0 {
+                if is_own && mark.phys().has_space() && mark.phys().redaction_obj.is_none() {
                     fast(Some(to.written_since_bookmark(&mark)?))
                 } else {
                     Base::of_bookmark(&mark, &to).and_then(|base| measure(&to, Some(&base), &flags))
@@ -171,7 +171,7 @@ impl ReadOnlyControl {
         let (start, is_good) = match (from.contains('#'), from.contains('@')) {
             (true, _) => {
                 let mark = self.view.bookmark(from)?;
-                let completes = mark.phys().redaction_obj != 0 && mark.phys().guid == to.guid();
+                let completes = mark.phys().redaction_obj.is_some() && mark.phys().guid == to.guid();
                 let is_good = completes || to.is_later_than_mark(&mark)?;
                 (Start::Mark(mark), is_good)
             }
@@ -296,7 +296,7 @@ fn flags_of(input: &NvList, to: &Dataset) -> Result<SendFlags, Error> {
         compress: input.contains("compressok"),
         raw: input.contains("rawok"),
         // a stream that was interrupted at its very beginning is resumed as well
-        resume: input.get_u64("resume_object").map(|object| ResumeAt { object, offset }),
+        resume: input.get_u64("resume_object").map(|object| ResumeAt { object: ObjectId(object), offset }),
         saved: if input.contains("savedok") { Some(saved(to)?) } else { None },
     })
 }
@@ -315,7 +315,7 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
     add("guid", phys.guid.0.into());
     add("createtxg", phys.creation_txg.0.into());
     add("creation", phys.creation_time.into());
-    add("ivsetguid", phys.ivset_guid.into());
+    add("ivsetguid", phys.ivset_guid.0.into());
     if phys.has_space() {
         let (logical, stored) = (phys.uncompressed_bytes_refd, phys.compressed_bytes_refd);
         add("referenced", phys.referenced_bytes_refd.into());
@@ -330,7 +330,7 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
     };
     if let Some(list) = header {
         add("redact_complete", ((list.last_object, list.last_blkid) == COMPLETE).into());
-        add("redact_snaps", Nv::Uint64Array(list.snaps));
+        add("redact_snaps", Nv::Uint64Array(list.snaps.into_iter().map(|guid| guid.0).collect()));
     }
     Ok(out)
 }

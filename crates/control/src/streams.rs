@@ -102,7 +102,7 @@ fn unreachable(names: &UnreachableNames) -> Option<NvList> {
     let mut list = NvList::new();
     list.insert("count", names.count);
     list.insert("name", Nv::ByteArray(first.name.clone()));
-    list.insert("dir", first.dir);
+    list.insert("dir", first.dir.0);
     if let Some(path) = &first.dir_path {
         list.insert("dir_path", Nv::ByteArray(path.clone()));
     }

@@ -6,7 +6,7 @@ mod support;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use control::{Control, DiffRecord, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use support::pool;
@@ -57,7 +57,7 @@ fn changed(control: &Control) -> [u64; 3] {
     let new = file(b"new");
     fs.unlink(&Cred::ROOT, root, b"gone").unwrap();
     snapshot(control, "t@two");
-    [kept, gone, new]
+    [kept.0, gone.0, new.0]
 }
 
 #[test]
@@ -66,14 +66,21 @@ fn objects_that_may_differ_are_recorded() {
     let control = pool(dir.path());
     let [_, gone, new] = changed(&control);
     let all = records(&control, "t@one", "t@two").unwrap();
-    let is_in = |object: u64, in_use| all.iter().any(|r| r.in_use == in_use && (r.first..=r.last).contains(&object));
-    assert!(is_in(new, true) && is_in(gone, false) && !is_in(new, false) && !is_in(gone, true), "{all:?}");
+    let is_in =
+        |object: ObjectId, in_use| all.iter().any(|r| r.in_use == in_use && (r.first..=r.last).contains(&object));
+    assert!(
+        is_in(ObjectId(new), true)
+            && is_in(ObjectId(gone), false)
+            && !is_in(ObjectId(new), false)
+            && !is_in(ObjectId(gone), true),
+        "{all:?}"
+    );
     assert!(all.is_sorted_by(|a, b| a.last < b.first), "{all:?}");
     assert_eq!(records(&control, "t@one", "t").unwrap(), all);
     // again, and the file is at its end only
     assert_eq!(records(&control, "t@one", "t@two").unwrap(), all);
     // only numbers that no object has had
-    assert!(records(&control, "t@two", "t").unwrap().iter().all(|r| !r.in_use && r.first > new));
+    assert!(records(&control, "t@two", "t").unwrap().iter().all(|r| !r.in_use && r.first > ObjectId(new)));
 }
 
 #[test]
@@ -109,16 +116,19 @@ fn objects_are_known_by_their_numbers() {
     let control = pool(dir.path());
     let [kept, gone, new] = changed(&control);
     let look = ReadOnlyControl::new(control.spa().view().unwrap());
-    let one = |name: &str, object: u64| look.call(Ioc::ObjToStats, name, &list(&[("obj", object.into())]));
-    let path = |name: &str, object: u64| match one(name, object).map_err(|e| e.errno)?.get("path") {
+    let one = |name: &str, object: ObjectId| look.call(Ioc::ObjToStats, name, &list(&[("obj", object.0.into())]));
+    let path = |name: &str, object: ObjectId| match one(name, object).map_err(|e| e.errno)?.get("path") {
         Some(Value::String(path)) => Ok(path.to_string_lossy().into_owned()),
         other => panic!("{other:?}"),
     };
-    assert_eq!(path("t@one", gone), Ok("/gone".to_owned()));
-    assert_eq!((path("t", gone), path("t@one", new)), (Err(Errno::ENOENT), Err(Errno::ENOENT)));
-    assert_eq!(path("t", u64::MAX), Err(Errno::ENOENT));
-    assert_eq!((path("t@two", kept), path("t@two", new)), (Ok("/kept".to_owned()), Ok("/new".to_owned())));
-    let stats = one("t", kept).unwrap();
+    assert_eq!(path("t@one", ObjectId(gone)), Ok("/gone".to_owned()));
+    assert_eq!((path("t", ObjectId(gone)), path("t@one", ObjectId(new))), (Err(Errno::ENOENT), Err(Errno::ENOENT)));
+    assert_eq!(path("t", ObjectId(u64::MAX)), Err(Errno::ENOENT));
+    assert_eq!(
+        (path("t@two", ObjectId(kept)), path("t@two", ObjectId(new))),
+        (Ok("/kept".to_owned()), Ok("/new".to_owned()))
+    );
+    let stats = one("t", ObjectId(kept)).unwrap();
     let number = |key: &str| stats.get_u64(key).unwrap();
     assert_eq!((number("zs_mode") & 0o170_777, number("zs_links")), (0o100_644, 1));
     assert!(number("zs_gen") > 0 && stats.get_u64_array("zs_ctime").unwrap().len() == 2);
@@ -129,9 +139,9 @@ fn objects_are_known_by_their_numbers() {
     let errnos: Vec<_> = answer.get_nvlist_array("objects").unwrap().iter().map(errno).collect();
     assert_eq!(errnos, [None, Some(Errno::ENOENT), Some(Errno::ENOENT), None]);
     assert!(many(Vec::new()).unwrap().get_nvlist_array("objects").is_none_or(<[NvList]>::is_empty));
-    assert_eq!(many(vec![kept; 4097]).unwrap_err().errno, Errno::EINVAL);
+    assert_eq!(many(vec![ObjectId(kept).0; 4097]).unwrap_err().errno, Errno::EINVAL);
     assert_eq!(look.call(Ioc::ObjToStats, "t", &NvList::new()).unwrap_err().errno, Errno::EINVAL);
-    assert_eq!(one("t@none", kept).unwrap_err().errno, Errno::ENOENT);
+    assert_eq!(one("t@none", ObjectId(kept)).unwrap_err().errno, Errno::ENOENT);
 }
 
 #[test]
@@ -139,19 +149,19 @@ fn objects_follow_on_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
     let [kept, gone, _] = changed(&control);
-    let next = |name: &str, object: u64| {
-        let answer = control.call(Ioc::NextObj, name, &list(&[("obj", object.into())])).map_err(|e| e.errno)?;
+    let next = |name: &str, object: ObjectId| {
+        let answer = control.call(Ioc::NextObj, name, &list(&[("obj", object.0.into())])).map_err(|e| e.errno)?;
         Ok(answer.get_u64("obj").unwrap())
     };
     let mut all = Vec::new();
     let mut at = 0;
-    while let Ok(object) = next("t@one", at) {
+    while let Ok(object) = next("t@one", ObjectId(at)) {
         all.push(object);
         at = object;
     }
     assert!(all.contains(&kept) && all.contains(&gone) && all.is_sorted());
-    assert_eq!(next("t@one", at), Err(Errno::ESRCH));
-    assert_eq!(next("t@one", u64::MAX), Err(Errno::ESRCH));
+    assert_eq!(next("t@one", ObjectId(at)), Err(Errno::ESRCH));
+    assert_eq!(next("t@one", ObjectId(u64::MAX)), Err(Errno::ESRCH));
     let up_to = |first: u64, last: u64| {
         let input = list(&[("obj", first.into()), ("last", last.into())]);
         control.call(Ioc::NextObj, "t@one", &input).unwrap().get_u64_array("objs").unwrap_or_default().to_vec()

@@ -3,7 +3,7 @@
 
 mod support;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use control::stats::{Activity, Dedup, VdevStat, VdevStats};
 use control::{Control, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
@@ -139,14 +139,14 @@ fn activities_are_told_at_the_root() {
 fn the_error_log_is_told_and_objects_have_names() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
-    let ask = |ioc, name: &str, obj: u64| control.call(ioc, name, &list(&[("obj", obj.into())]));
+    let ask = |ioc, name: &str, obj: ObjectId| control.call(ioc, name, &list(&[("obj", obj.0.into())]));
     let errors = control.call(Ioc::ErrorLog, "t", &NvList::new()).unwrap();
     assert_eq!(errors.get_u64_array("errors"), Some(&[][..]));
     let head = control.spa().view().unwrap().dataset("t").unwrap().id();
     assert_eq!(ask(Ioc::DsobjToDsname, "t", head).unwrap().get_str("name"), Some("t"));
-    assert!(ask(Ioc::DsobjToDsname, "t", 1 << 40).is_err());
+    assert!(ask(Ioc::DsobjToDsname, "t", ObjectId(1 << 40)).is_err());
     // the root directory
-    let root = ask(Ioc::ObjToPath, "t", 3).or_else(|_| ask(Ioc::ObjToPath, "t", 34)).unwrap();
+    let root = ask(Ioc::ObjToPath, "t", ObjectId(3)).or_else(|_| ask(Ioc::ObjToPath, "t", ObjectId(34))).unwrap();
     assert_eq!(root.get_str("path"), Some("/"));
 }
 

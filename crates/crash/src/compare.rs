@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Object, Objset, Zap, ZapValue};
 
 use crate::model::{Data, Entries, Model, Thing};
@@ -26,8 +27,8 @@ impl<T, E: std::fmt::Display> Context<T> for std::result::Result<T, E> {
 /// The first difference.
 pub fn compare(objset: &Arc<Objset>, model: &Model) -> Result<()> {
     let found = objset.objects().map(|object| object.map(|object| object.id()));
-    let found: Vec<u64> = found.collect::<std::result::Result<_, _>>().context(|| "objects".to_string())?;
-    let wanted: Vec<u64> = model.objects.keys().copied().collect();
+    let found: Vec<ObjectId> = found.collect::<std::result::Result<_, _>>().context(|| "objects".to_string())?;
+    let wanted: Vec<ObjectId> = model.objects.keys().copied().collect();
     if found != wanted {
         return Err(format!("the objects are {found:?}, not {wanted:?}"));
     }

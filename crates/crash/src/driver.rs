@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{NewObject, NewZap, Object, Objset, Tx, Zap};
 use ondisk::ObjectType;
 use pool::Spa;
@@ -204,12 +205,12 @@ impl Driver {
     }
 
     /// A random object of bytes.
-    fn any_data(&self) -> Option<(u64, Data)> {
-        let of = |(id, thing): (&u64, &Arc<Thing>)| match &**thing {
+    fn any_data(&self) -> Option<(ObjectId, Data)> {
+        let of = |(id, thing): (&ObjectId, &Arc<Thing>)| match &**thing {
             Thing::Data(_) => Some(*id),
             Thing::Zap(_) => None,
         };
-        let all: Vec<u64> = self.model.objects.iter().filter_map(of).collect();
+        let all: Vec<ObjectId> = self.model.objects.iter().filter_map(of).collect();
         let id = *all.get(self.rng.index(all.len()))?;
         match self.model.objects.get(&id).map(|thing| &**thing) {
             Some(Thing::Data(data)) => Some((id, data.clone())),
@@ -217,7 +218,7 @@ impl Driver {
         }
     }
 
-    fn object(&self, id: u64) -> Result<Object> {
+    fn object(&self, id: ObjectId) -> Result<Object> {
         self.objset.object(id).context(|| format!("object {id}"))
     }
 
@@ -274,7 +275,7 @@ impl Driver {
         self.insert(zap.object().id(), Thing::Zap(Entries { slots, ..Entries::default() }))
     }
 
-    fn insert(&mut self, id: u64, thing: Thing) -> Result<()> {
+    fn insert(&mut self, id: ObjectId, thing: Thing) -> Result<()> {
         match self.model.objects.insert(id, Arc::new(thing)) {
             Some(_) => Err(format!("object {id} was allocated, but is in use")),
             None => Ok(()),
@@ -282,7 +283,7 @@ impl Driver {
     }
 
     fn free_object(&mut self, tx: &Tx) -> Result<()> {
-        let all: Vec<u64> = self.model.objects.keys().copied().collect();
+        let all: Vec<ObjectId> = self.model.objects.keys().copied().collect();
         let Some(id) = all.get(self.rng.index(all.len())).copied() else { return Ok(()) };
         self.note(|| format!("free {id}"));
         self.model.objects.remove(&id);
@@ -319,7 +320,7 @@ impl Driver {
         self.edit(id, |data| data.write(offset, &bytes))
     }
 
-    fn edit(&mut self, id: u64, edit: impl FnOnce(&mut Data)) -> Result<()> {
+    fn edit(&mut self, id: ObjectId, edit: impl FnOnce(&mut Data)) -> Result<()> {
         edit(self.model.data(id).ok_or("an object is missing in the model")?);
         Ok(())
     }
@@ -423,13 +424,14 @@ impl Driver {
     }
 
     fn zap(&mut self, tx: &Tx) -> Result<()> {
-        let of = |(id, thing): (&u64, &Arc<Thing>)| matches!(**thing, Thing::Zap(_)).then_some(*id);
-        let all: Vec<u64> = self.model.objects.iter().filter_map(of).collect();
+        let of = |(id, thing): (&ObjectId, &Arc<Thing>)| matches!(**thing, Thing::Zap(_)).then_some(*id);
+        let all: Vec<ObjectId> = self.model.objects.iter().filter_map(of).collect();
         let Some(id) = all.get(self.rng.index(all.len())).copied() else { return Ok(()) };
         let zap = Zap::open(self.object(id)?).context(|| format!("ZAP {id}"))?;
         // some ZAPs stay small, some become large; all lose their entries from time to time
-        let (names, plain) = (if id % 3 == 0 { 2000 } else { 60 }, id % 2 == 0);
-        let (count, removes) = (self.rng.index(if id % 3 == 0 { 150 } else { 20 }) + 1, *self.rng.pick(&[10, 30, 90]));
+        let (names, plain) = (if id.0 % 3 == 0 { 2000 } else { 60 }, id.0 % 2 == 0);
+        let (count, removes) =
+            (self.rng.index(if id.0 % 3 == 0 { 150 } else { 20 }) + 1, *self.rng.pick(&[10, 30, 90]));
         self.note(|| format!("{count} changes of ZAP {id}, {removes} % of them removals"));
         for _ in 0..count {
             let name = self.name(names, plain);

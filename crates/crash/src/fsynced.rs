@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, ObjectId};
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::Device;
 use zuse::zpl::live::{Cred, NewFile, RenameMode, SetAttr, Vfs, Zfs};
@@ -102,9 +102,9 @@ pub(crate) struct Work {
 /// The bookkeeping of a run.
 pub(crate) struct Book {
     pub(crate) rng: Rng,
-    dirs: Vec<(String, u64)>,
+    dirs: Vec<(String, ObjectId)>,
     /// Path and object of each file that has a name, by file number.
-    live: BTreeMap<usize, (String, u64)>,
+    live: BTreeMap<usize, (String, ObjectId)>,
     pub(crate) journal: Journal,
     pub(crate) promised: Promised,
 }
@@ -199,22 +199,22 @@ impl Work {
         &mut self.book.journal.names[last]
     }
 
-    fn any(&self) -> Option<(usize, String, u64)> {
+    fn any(&self) -> Option<(usize, String, ObjectId)> {
         let all: Vec<_> = self.book.live.iter().map(|(file, (path, id))| (*file, path.clone(), *id)).collect();
         (!all.is_empty()).then(|| self.book.rng.pick(&all).clone())
     }
 
     /// A random directory and a name in it, which may be in use.
-    fn place(&self) -> (u64, String, String) {
+    fn place(&self) -> (ObjectId, String, String) {
         let (above, dir) = self.book.rng.pick(&self.book.dirs).clone();
         let name = format!("f{}", self.book.rng.below(12));
         (dir, name.clone(), above + &name)
     }
 
-    fn at(&self, path: &str) -> (u64, String) {
+    fn at(&self, path: &str) -> (ObjectId, String) {
         let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
         let above = self.book.dirs.iter().find(|(prefix, _)| prefix.trim_end_matches('/') == dir);
-        (above.map_or(0, |(_, id)| *id), name.to_string())
+        (above.map_or(ObjectId(0), |(_, id)| *id), name.to_string())
     }
 
     fn create(&mut self, op: usize) -> Done {

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::ObjectId;
+
 /// The objects of one object set by number, with its snapshots and descendants. A clone shares what does not change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Model {
     /// The objects.
-    pub objects: BTreeMap<u64, Arc<Thing>>,
+    pub objects: BTreeMap<ObjectId, Arc<Thing>>,
     /// The snapshots.
     pub snapshots: BTreeMap<&'static str, Arc<Model>>,
     /// The file systems below it: the snapshot that each was cloned from, and its contents.
@@ -146,7 +148,7 @@ impl Model {
     }
 
     /// An object of bytes, mutable.
-    pub fn data(&mut self, id: u64) -> Option<&mut Data> {
+    pub fn data(&mut self, id: ObjectId) -> Option<&mut Data> {
         match self.objects.get_mut(&id).map(Arc::make_mut) {
             Some(Thing::Data(data)) => Some(data),
             _ => None,
@@ -154,7 +156,7 @@ impl Model {
     }
 
     /// A ZAP, mutable.
-    pub fn zap(&mut self, id: u64) -> Option<&mut Entries> {
+    pub fn zap(&mut self, id: ObjectId) -> Option<&mut Entries> {
         match self.objects.get_mut(&id).map(Arc::make_mut) {
             Some(Thing::Zap(zap)) => Some(zap),
             _ => None,
@@ -204,7 +206,7 @@ mod tests {
     fn history_is_asked_by_any_txg() {
         let mut history = History::default();
         let mut model = Model::default();
-        model.objects.insert(1, Arc::new(Thing::Zap(Entries::default())));
+        model.objects.insert(ObjectId(1), Arc::new(Thing::Zap(Entries::default())));
         history.keep(10, &model);
         assert_eq!(history.at(9), Model::default());
         assert_eq!(history.at(10), model);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, ObjectId};
 use pool::{CreateOptions, Hooks, ImportOptions, OpenOptions, Pool, Spa};
 use vdev::Device;
 use vdev::create::{LayoutOptions, VdevSpec, layout};
@@ -142,7 +142,7 @@ pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
         census.ganged += u64::from(block.bp.is_gang());
         census.embedded += u64::from(block.bp.is_embedded());
         let lz4 = !block.bp.is_embedded() && block.bp.compression() == LZ4;
-        census.mos_lz4 += u64::from(lz4 && block.bm.objset == 0);
+        census.mos_lz4 += u64::from(lz4 && block.bm.objset == ObjectId::MOS);
         true
     });
     let summary = summary.context(|| "verify".to_string())?;

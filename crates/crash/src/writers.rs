@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base::ObjectId;
 use parking_lot::Mutex;
 use vdev::{Device, DeviceKind};
 use zuse::zpl::Kind;
@@ -117,14 +118,21 @@ pub fn record(shape: &Shape, seed: u64, pieces: u64) -> Result<Tape<Safe>> {
     let safe = Mutex::new(vec![0; WRITERS]);
     recording.promise(0, safe.lock().clone());
     std::thread::scope(|scope| {
-        let one = |(file, id): (usize, u64)| write(&zfs, id, file, pieces, &safe, &recording);
+        let one = |(file, id): (usize, ObjectId)| write(&zfs, id, file, pieces, &safe, &recording);
         let all: Vec<_> = ids.into_iter().enumerate().map(|of| scope.spawn(move || one(of))).collect();
         all.into_iter().try_for_each(|writer| writer.join().map_err(|_| "a writer panicked".to_string())?)
     })?;
     Ok(recording.finish())
 }
 
-fn write(zfs: &Zfs, id: u64, file: usize, pieces: u64, safe: &Mutex<Safe>, recording: &Recording<Safe>) -> Result<()> {
+fn write(
+    zfs: &Zfs,
+    id: ObjectId,
+    file: usize,
+    pieces: u64,
+    safe: &Mutex<Safe>,
+    recording: &Recording<Safe>,
+) -> Result<()> {
     for n in 0..pieces {
         let (at, bytes) = piece(file, n);
         zfs.write_sync(&Cred::ROOT, id, Some(at), &bytes).context(|| name(file))?;

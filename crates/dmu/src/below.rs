@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use base::ObjectId;
 use ondisk::{DNODE_SHIFT, DnodePhys, ObjectType};
 use zio::Bookmark;
 
@@ -20,9 +21,9 @@ pub enum Below {
     /// Object numbers, not all of which need exist.
     Objects {
         /// The first number.
-        first: u64,
+        first: ObjectId,
         /// The last number.
-        last: u64,
+        last: ObjectId,
     },
 }
 
@@ -46,7 +47,7 @@ impl Below {
         }
         let per_block = (block_size >> DNODE_SHIFT).max(1);
         let end = last.saturating_add(1).saturating_mul(per_block);
-        Some(Below::Objects { first: first.saturating_mul(per_block), last: end - 1 })
+        Some(Below::Objects { first: ObjectId(first.saturating_mul(per_block)), last: ObjectId(end - 1) })
     }
 }
 

@@ -2,28 +2,31 @@
 
 use std::ops::Range;
 
-use base::{Endian, bytes};
+use base::{Endian, bytes, tunable};
 use ondisk::BlkPtr;
-use zio::Buf;
+use zio::{ArcKey, Buf};
 
+use crate::ahead::ReadAhead;
 use crate::live::{LiveCache, Seen};
 use crate::tree::{Child, Interest, LevelCache};
-use crate::{Error, Object};
+use crate::{Error, Object, PrimaryCache};
 
 /// Reads blocks of one object. It keeps the last indirect block of each level, so a sequential reader pays one cache
-/// lookup per indirect block and takes no lock per data block.
+/// lookup per indirect block and takes no lock per data block. Blocks that are asked for in order are read ahead
+/// ([`BlockCursor::block`]).
 pub struct BlockCursor {
     object: Object,
     cache: LevelCache,
     /// The cached path for an object of a writable set.
     live: LiveCache,
+    ahead: ReadAhead,
 }
 
 impl BlockCursor {
     /// A cursor over `object`.
     #[must_use]
     pub fn new(object: Object) -> Self {
-        BlockCursor { object, cache: LevelCache::default(), live: LiveCache::default() }
+        BlockCursor { object, cache: LevelCache::default(), live: LiveCache::default(), ahead: ReadAhead::default() }
     }
 
     /// The object being read.
@@ -51,7 +54,25 @@ impl BlockCursor {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        self.read_ahead(blkid);
         self.block_for(blkid, Interest::Whole)
+    }
+
+    /// Reads the next blocks together, if `blkid` continues a run of blocks and is not in the cache.
+    fn read_ahead(&mut self, blkid: u64) {
+        if tunable::ZFS_PREFETCH_DISABLE.get() != 0 {
+            return;
+        }
+        let (size, count) = (self.object.block_size(), self.object.nblocks());
+        let arc = self.object.zio().arc();
+        // what is not cached waits for its reader in a part of the cache that must not overflow
+        let staged = self.object.objset().primary_cache() != PrimaryCache::All;
+        let most = if staged { arc.stage_room() / 2 } else { u64::MAX };
+        let Some(blocks) = self.ahead.note(blkid, size, count, most) else { return };
+        let first = self.blkptr(blkid).ok().flatten().and_then(|bp| ArcKey::of(&bp));
+        if first.is_some_and(|key| self.object.zio().arc().peek(&key).is_none()) {
+            self.prefetch(blocks, &mut |_| {});
+        }
     }
 
     fn block_for(&mut self, blkid: u64, interest: Interest) -> Result<Option<(Buf, Endian)>, Error> {
@@ -135,7 +156,7 @@ impl BlockCursor {
     /// After an error of [`BlockCursor::next_block`]: the blocks below the one that cannot be read. A search continues
     /// after them.
     pub fn damaged(&mut self) -> Range<u64> {
-        let BlockCursor { object, cache, live } = self;
+        let BlockCursor { object, cache, live, .. } = self;
         match object.live() {
             Some(_) => live.damaged(object),
             None => cache.damaged(&object.tree()),

@@ -6,7 +6,7 @@
 //! which is stored on disk with the tree (`bptree_entry_phys_t`). Blocks not born after a given txg are not visited: they
 //! have another owner.
 
-use base::{Txg, tasks};
+use base::{ObjectId, Txg, tasks};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjsetPhys};
 use zio::{Bookmark, IoClass, Zio};
 
@@ -15,7 +15,7 @@ use crate::tree::{Interest, Tree};
 use crate::{Error, PrimaryCache};
 
 /// The object set of bookmarks in trees that are destroyed (OpenZFS: `ZB_DESTROYED_OBJSET`).
-pub const DESTROYED_OBJSET: u64 = u64::MAX;
+pub const DESTROYED_OBJSET: ObjectId = ObjectId(u64::MAX);
 
 /// How a walk ended.
 #[derive(Debug)]
@@ -90,11 +90,11 @@ impl Destroyed<'_> {
         let end = u128::from(blkid) + 1;
         let end = u64::try_from(end << tree.span_shift(level).min(63)).unwrap_or(u64::MAX);
         let done = match (tree.object, resume.object) {
-            (0, 0) => end <= resume.blkid,
+            (ObjectId::META_DNODE, ObjectId::META_DNODE) => end <= resume.blkid,
             // all dnodes below come before the one that the walk had reached
-            (0, object) => end.saturating_mul(self.dnodes_per_block) <= object,
+            (ObjectId::META_DNODE, object) => end.saturating_mul(self.dnodes_per_block) <= object.0,
             // the walk had reached a block of dnodes, after all the objects in it
-            (object, 0) => object / self.dnodes_per_block < resume.blkid,
+            (object, ObjectId::META_DNODE) => object.0 / self.dnodes_per_block < resume.blkid,
             (object, reached) => object < reached || (object == reached && end <= resume.blkid),
         };
         if done { Left::Nothing } else { Left::All }
@@ -109,7 +109,7 @@ impl Destroyed<'_> {
         if !self.is_due(bp) {
             return Ok(());
         }
-        let at = Bookmark::new(DESTROYED_OBJSET, 0, 0, 0);
+        let at = Bookmark::new(DESTROYED_OBJSET, ObjectId::META_DNODE, 0, 0);
         let phys = match self.read_root(bp) {
             Ok(phys) => phys,
             Err(error) => return Err(Stop::Damaged(self.resume.unwrap_or(at), error)),
@@ -131,17 +131,17 @@ impl Destroyed<'_> {
         };
         ObjsetPhys::decode(&buf, bp.endian()).map_err(|source| Error::Format {
             objset: DESTROYED_OBJSET,
-            object: 0,
+            object: ObjectId::META_DNODE,
             source,
         })
     }
 
     /// Visits the spill block first: OpenZFS takes it for visited when it resumes within an object.
-    fn dnode(&mut self, object: u64, dn: &DnodePhys) -> Walked {
+    fn dnode(&mut self, object: ObjectId, dn: &DnodePhys) -> Walked {
         let (objset, class) = (DESTROYED_OBJSET, IoClass::SyncRead);
         let tree = Tree { zio: self.zio, caches: PrimaryCache::All, objset, object, dn, class };
         let before = match self.resume {
-            Some(resume) if resume.object == 0 => object / self.dnodes_per_block < resume.blkid,
+            Some(resume) if resume.object == ObjectId::META_DNODE => object.0 / self.dnodes_per_block < resume.blkid,
             Some(resume) => object <= resume.object,
             None => false,
         };
@@ -179,7 +179,7 @@ impl Destroyed<'_> {
         }
         match self.left_of(tree, 0, blkid) {
             Left::Nothing => return Ok(()),
-            Left::All if tree.object == 0 => self.objects(tree, bp, blkid)?,
+            Left::All if tree.object == ObjectId::META_DNODE => self.objects(tree, bp, blkid)?,
             Left::All | Left::Itself => {}
         }
         if !(self.room)() {
@@ -194,7 +194,7 @@ impl Destroyed<'_> {
         let block = tree.read_data(bp, blkid, Interest::Whole).map_err(|e| Self::damaged(tree, 0, blkid, e))?;
         let first = blkid.saturating_mul((block.len() / DNODE_SIZE) as u64);
         for slot in slots(&block) {
-            let object = first.saturating_add(slot as u64);
+            let object = ObjectId(first.saturating_add(slot as u64));
             let dn = decode_slot(&block, slot, bp.endian())
                 .map_err(|source| Error::Format { objset: DESTROYED_OBJSET, object, source })
                 .map_err(|e| Self::damaged(tree, 0, blkid, e))?;

@@ -1,5 +1,6 @@
 //! Errors above block pointers.
 
+use base::ObjectId;
 use zio::Bookmark;
 
 /// The reason why an object, a ZAP or an attribute could not be read or changed.
@@ -13,9 +14,9 @@ pub enum Error {
     #[error("object {object} of dataset {objset}: {source}")]
     Format {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The decoder's error.
         source: ondisk::Error,
     },
@@ -23,17 +24,17 @@ pub enum Error {
     #[error("object {object} does not exist in dataset {objset}")]
     NoObject {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object asked for.
-        object: u64,
+        object: ObjectId,
     },
     /// The object's structure contradicts itself.
     #[error("object {object} of dataset {objset}: {what} is {value}, which cannot be")]
     Corrupt {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The field or relation that is wrong.
         what: &'static str,
         /// Its value.
@@ -56,9 +57,9 @@ pub enum Error {
     #[error("object {object} of dataset {objset} is of type {found:?}, not {wanted}")]
     WrongType {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// Its type.
         found: ondisk::ObjectType,
         /// The type that the caller needs.
@@ -68,9 +69,9 @@ pub enum Error {
     #[error("ZAP object {object} of dataset {objset} {what}")]
     KeyKind {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The operation that this kind does not support.
         what: &'static str,
     },
@@ -78,25 +79,25 @@ pub enum Error {
     #[error("dataset {objset} is open for reading only: object {object} is not changed")]
     ReadOnly {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
     /// The object's number is taken, or was freed in a txg that is not on disk yet (EEXIST).
     #[error("object {object} of dataset {objset} exists already")]
     Exists {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
     /// A change that the object cannot take (EINVAL, ENOTSUP).
     #[error("object {object} of dataset {objset}: {what} cannot be {value}")]
     Refused {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The change that was refused.
         what: &'static str,
         /// The value asked for.
@@ -106,9 +107,9 @@ pub enum Error {
     #[error("{} of dataset {objset} is changed in another txg than {txg}", .object.map_or("an object".to_string(), |id| format!("object {id}")))]
     InOtherTxg {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object; `None` for all of the dataset.
-        object: Option<u64>,
+        object: Option<ObjectId>,
         /// The txg of the transaction.
         txg: base::Txg,
     },
@@ -116,9 +117,9 @@ pub enum Error {
     #[error("ZAP object {object} of dataset {objset} has an entry '{key}' already")]
     KeyExists {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The key, as text or in hexadecimal words.
         key: String,
     },
@@ -126,9 +127,9 @@ pub enum Error {
     #[error("bug: object {object} of dataset {objset}: {what}")]
     Bug {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The invariant.
         what: &'static str,
     },
@@ -136,9 +137,9 @@ pub enum Error {
     #[error("ZAP object {object} of dataset {objset}: too many keys of nearly the same hash")]
     TooManyCollisions {
         /// The dataset (0 is the MOS).
-        objset: u64,
+        objset: ObjectId,
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
 }
 

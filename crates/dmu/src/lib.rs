@@ -28,6 +28,7 @@
 //! `pool` (MOS, datasets, verification), `zpl`, `zil`, `stream`, and `zdb` through them.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod below;
 mod cursor;
 mod destroyed;

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Buf, Zio};
 
@@ -15,7 +15,7 @@ use crate::{BlockCursor, Error, Objset, PrimaryCache};
 #[derive(Clone)]
 pub struct Object {
     objset: Arc<Objset>,
-    id: u64,
+    id: ObjectId,
     phys: Arc<DnodePhys>,
     live: Option<Arc<LiveDnode>>,
 }
@@ -40,7 +40,7 @@ impl Deref for OnDisk<'_> {
 impl Object {
     /// Makes an object from a dnode that the caller has; `id` only serves messages and bookmarks.
     #[must_use]
-    pub fn new(objset: Arc<Objset>, id: u64, phys: DnodePhys) -> Object {
+    pub fn new(objset: Arc<Objset>, id: ObjectId, phys: DnodePhys) -> Object {
         Object { objset, id, phys: Arc::new(phys), live: None }
     }
 
@@ -63,7 +63,7 @@ impl Object {
 
     /// Its number in the object set.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.id
     }
 

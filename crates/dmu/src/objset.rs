@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
 use zio::{Bookmark, Buf, IoClass, Zio};
 
@@ -29,12 +29,12 @@ pub enum Special {
 impl Special {
     /// The object's number.
     #[must_use]
-    pub const fn id(self) -> u64 {
+    pub const fn id(self) -> ObjectId {
         match self {
-            Special::MetaDnode => 0,
-            Special::UserUsed => u64::MAX,
-            Special::GroupUsed => u64::MAX - 1,
-            Special::ProjectUsed => u64::MAX - 2,
+            Special::MetaDnode => ObjectId::META_DNODE,
+            Special::UserUsed => ObjectId(u64::MAX),
+            Special::GroupUsed => ObjectId(u64::MAX - 1),
+            Special::ProjectUsed => ObjectId(u64::MAX - 2),
         }
     }
 
@@ -45,7 +45,7 @@ impl Special {
 /// An object set: the objects of a dataset, or of the pool itself (OpenZFS: `objset_t`).
 pub struct Objset {
     zio: Arc<Zio>,
-    id: u64,
+    id: ObjectId,
     /// The root block as opened; in a writable set `live` is authoritative.
     root: Root,
     live: Option<Box<Live>>,
@@ -94,22 +94,22 @@ impl Objset {
     ///
     /// # Errors
     /// When the root block cannot be read or is no object set.
-    pub fn open(zio: Arc<Zio>, dataset_id: u64, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
+    pub fn open(zio: Arc<Zio>, dataset_id: ObjectId, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
         let root = Objset::read_root(&zio, dataset_id, rootbp)?;
         Ok(Arc::new(Objset::assemble(zio, dataset_id, root, None)))
     }
 
-    pub(crate) fn read_root(zio: &Zio, dataset_id: u64, rootbp: &BlkPtr) -> Result<Root, Error> {
+    pub(crate) fn read_root(zio: &Zio, dataset_id: ObjectId, rootbp: &BlkPtr) -> Result<Root, Error> {
         let buf = if rootbp.is_hole() { Buf::zeros(1024) } else { zio.read(rootbp, &Bookmark::root(dataset_id))? };
         let phys = ObjsetPhys::decode(&buf, rootbp.endian()).map_err(|source| Error::Format {
             objset: dataset_id,
-            object: 0,
+            object: ObjectId::META_DNODE,
             source,
         })?;
         Ok(Root::new(*rootbp, phys))
     }
 
-    pub(crate) fn assemble(zio: Arc<Zio>, id: u64, root: Root, live: Option<Box<Live>>) -> Objset {
+    pub(crate) fn assemble(zio: Arc<Zio>, id: ObjectId, root: Root, live: Option<Box<Live>>) -> Objset {
         Objset { zio, id, root, live, caches: AtomicU8::new(PrimaryCache::All as u8) }
     }
 
@@ -129,7 +129,7 @@ impl Objset {
     }
 
     /// The tree under `dn`, the dnode of `object`.
-    pub(crate) fn tree<'a>(&'a self, object: u64, dn: &'a DnodePhys) -> Tree<'a> {
+    pub(crate) fn tree<'a>(&'a self, object: ObjectId, dn: &'a DnodePhys) -> Tree<'a> {
         Tree { zio: &self.zio, caches: self.primary_cache(), objset: self.id, object, dn, class: IoClass::SyncRead }
     }
 
@@ -146,7 +146,7 @@ impl Objset {
 
     /// The DSL dataset's object number; 0 for the MOS.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.id
     }
 
@@ -184,7 +184,7 @@ impl Objset {
     ///
     /// # Errors
     /// [`Error::NoObject`] if the slot is free, inside a larger dnode or beyond the end; else when the dnode cannot be read.
-    pub fn object(self: &Arc<Self>, id: u64) -> Result<Object, Error> {
+    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object, Error> {
         if let Some(which) = Special::ALL.into_iter().find(|s| s.id() == id) {
             return self.special(which).ok_or(Error::NoObject { objset: self.id, object: id });
         }
@@ -209,30 +209,30 @@ impl Objset {
     ///
     /// # Errors
     /// When a block of dnodes, or an indirect block above it, cannot be read.
-    pub fn next_object(&self, after: u64) -> Result<Option<u64>, Error> {
+    pub fn next_object(&self, after: ObjectId) -> Result<Option<ObjectId>, Error> {
         match &self.live {
             Some(live) => self.next_live_object(live, after),
             None => self.next_object_in(&self.root, after),
         }
     }
 
-    pub(crate) fn next_object_in(&self, root: &Root, after: u64) -> Result<Option<u64>, Error> {
+    pub(crate) fn next_object_in(&self, root: &Root, after: ObjectId) -> Result<Option<ObjectId>, Error> {
         let (tree, per_block) = (self.meta_tree(root), root.dnodes_per_block());
-        let Some(mut id) = after.checked_add(1) else { return Ok(None) };
+        let Some(mut number) = after.0.checked_add(1) else { return Ok(None) };
         for _ in 0..MAX_EMPTY_BLOCKS {
-            let Some(start) = id.checked_div(per_block) else { return Ok(None) };
+            let Some(start) = number.checked_div(per_block) else { return Ok(None) };
             let Some(blkid) = root.meta.next_data(&tree, start)? else { return Ok(None) };
             if blkid != start {
-                id = blkid.saturating_mul(per_block);
+                number = blkid.saturating_mul(per_block);
             }
             let Child::Block(bp) = root.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
             let buf = tree.read_data(&bp, blkid, Interest::Whole)?;
-            let wanted = usize::try_from(id % per_block).unwrap_or(usize::MAX);
+            let wanted = usize::try_from(number % per_block).unwrap_or(usize::MAX);
             if let Some(slot) = slots(&buf).find(|slot| *slot >= wanted) {
-                return Ok(blkid.saturating_mul(per_block).checked_add(slot as u64));
+                return Ok(blkid.saturating_mul(per_block).checked_add(slot as u64).map(ObjectId));
             }
             match blkid.checked_add(1).and_then(|next| next.checked_mul(per_block)) {
-                Some(next) => id = next,
+                Some(next) => number = next,
                 None => return Ok(None),
             }
         }
@@ -242,16 +242,16 @@ impl Objset {
     /// All objects in order, without the special ones. Each block of dnodes is read once. An unreadable block or dnode is
     /// an `Err`, and the iteration continues after it.
     pub fn objects(self: &Arc<Self>) -> Objects {
-        self.objects_from(1)
+        self.objects_from(ObjectId(1))
     }
 
     /// All objects from number `first` on.
-    pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
+    pub fn objects_from(self: &Arc<Self>, first: ObjectId) -> Objects {
         let phys = self.root().phys.clone();
         let meta = Object::new(self.clone(), Special::MetaDnode.id(), phys.meta_dnode.clone());
         Objects {
             cursor: BlockCursor::new(meta),
-            next: Some(first.max(1)),
+            next: Some(first.0.max(1)),
             block: None,
             left: self.zio.most_blocks(),
             lost: 0..0,
@@ -268,12 +268,12 @@ impl Objset {
         self.tree(Special::MetaDnode.id(), &root.phys.meta_dnode)
     }
 
-    pub(crate) fn dnode(&self, root: &Root, id: u64) -> Result<Option<DnodePhys>, Error> {
+    pub(crate) fn dnode(&self, root: &Root, id: ObjectId) -> Result<Option<DnodePhys>, Error> {
         let tree = self.meta_tree(root);
-        let Some(blkid) = id.checked_div(root.dnodes_per_block()) else { return Ok(None) };
+        let Some(blkid) = id.0.checked_div(root.dnodes_per_block()) else { return Ok(None) };
         let Child::Block(bp) = root.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
         let buf = tree.read_data(&bp, blkid, Interest::Whole)?;
-        let wanted = usize::try_from(id % root.dnodes_per_block()).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(id.0 % root.dnodes_per_block()).unwrap_or(usize::MAX);
         if slots(&buf).take_while(|slot| *slot <= wanted).last() != Some(wanted) {
             return Ok(None);
         }
@@ -326,7 +326,7 @@ pub(crate) fn decode_slot(block: &[u8], slot: usize, endian: Endian) -> Result<D
 /// All objects of a set, in order. See [`Objset::objects`].
 pub struct Objects {
     cursor: BlockCursor,
-    /// The object to look at next; `None` at the end.
+    /// The slot of the meta-dnode to look at next; `None` at the end.
     next: Option<u64>,
     block: Option<(u64, Buf, Endian)>,
     /// How many more blocks of dnodes there can be.
@@ -338,8 +338,8 @@ pub struct Objects {
 impl Objects {
     /// The block of dnodes that holds the next object, read if it is not loaded.
     fn load(&mut self, per_block: u64) -> Result<Option<u64>, Error> {
-        let (Some(id), true) = (self.next, per_block > 0) else { return Ok(None) };
-        let start = id / per_block;
+        let (Some(next), true) = (self.next, per_block > 0) else { return Ok(None) };
+        let start = next / per_block;
         if self.block.as_ref().is_some_and(|(blkid, ..)| *blkid == start) {
             return Ok(Some(start));
         }
@@ -367,14 +367,14 @@ impl Objects {
         let per_block = self.cursor.object().objset().dnodes_per_block();
         let end = self.lost.end.min(self.cursor.object().nblocks()).saturating_mul(per_block);
         let first = self.lost.start.saturating_mul(per_block);
-        (first < end).then(|| Below::Objects { first, last: end - 1 })
+        (first < end).then(|| Below::Objects { first: ObjectId(first), last: ObjectId(end - 1) })
     }
 
     /// The next object of a writable set, by its current state.
     fn next_live(&mut self, objset: &Arc<Objset>) -> Option<Result<Object, Error>> {
         loop {
-            let found = objset.next_object(self.next?.saturating_sub(1));
-            self.next = found.as_ref().ok().copied().flatten().and_then(|id| id.checked_add(1));
+            let found = objset.next_object(ObjectId(self.next?.saturating_sub(1)));
+            self.next = found.as_ref().ok().copied().flatten().and_then(|id| id.0.checked_add(1));
             match found.map(|id| id.map(|id| objset.object(id))) {
                 Ok(Some(Err(err))) if err.is_not_found() => {}
                 Ok(object) => return object,
@@ -411,8 +411,8 @@ impl Iterator for Objects {
                 self.leave(blkid, per_block);
                 continue;
             };
-            let id = first.saturating_add(slot as u64);
-            self.next = id.checked_add(1);
+            let id = ObjectId(first.saturating_add(slot as u64));
+            self.next = id.0.checked_add(1);
             let dnode = decode_slot(buf, slot, *endian);
             self.lost = 0..0;
             return Some(match dnode {
@@ -423,7 +423,7 @@ impl Iterator for Objects {
         let at = self.next.take()?;
         Some(Err(Error::Corrupt {
             objset: objset.id(),
-            object: 0,
+            object: ObjectId::META_DNODE,
             what: "number of blocks of dnodes before object",
             value: at,
         }))

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::bytes::with_bits;
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::{BLKPTR_SIZE, BlkPtr, DNODE_SIZE, DnodePhys, Dva, ObjectType, VDEV_LABEL_START_SIZE};
 use vdev::{MemoryDevice, VdevTree};
 use zio::Zio;
@@ -83,12 +83,12 @@ impl Disk {
     }
 
     /// Writes an object set of these dnodes and returns its root pointer.
-    pub(crate) fn objset(&mut self, dnodes: &[(u64, DnodePhys)]) -> BlkPtr {
+    pub(crate) fn objset(&mut self, dnodes: &[(ObjectId, DnodePhys)]) -> BlkPtr {
         const PER_BLOCK: usize = 32;
-        let last = dnodes.iter().map(|(id, dn)| *id as usize + dn.slots()).max().unwrap_or(0);
+        let last = dnodes.iter().map(|(id, dn)| id.0 as usize + dn.slots()).max().unwrap_or(0);
         let mut blocks = vec![None; last.div_ceil(PER_BLOCK)];
         for (id, dn) in dnodes {
-            let (blkid, slot) = (*id as usize / PER_BLOCK, *id as usize % PER_BLOCK);
+            let (blkid, slot) = (id.0 as usize / PER_BLOCK, id.0 as usize % PER_BLOCK);
             let block = blocks[blkid].get_or_insert_with(|| vec![0; PER_BLOCK * DNODE_SIZE]);
             let mut dn = dn.clone();
             dn.endian = self.endian;
@@ -130,7 +130,7 @@ impl Disk {
 
     /// The object set under `root`, ready to be read.
     pub(crate) fn open(self, root: &BlkPtr) -> Arc<Objset> {
-        Objset::open(self.zio(), 5, root).unwrap()
+        Objset::open(self.zio(), ObjectId(5), root).unwrap()
     }
 }
 
@@ -207,6 +207,6 @@ fn a_block_comes_back() {
     let mut disk = Disk::new(Endian::NATIVE);
     let bp = disk.write(&[7; 1024], ObjectType::PLAIN_FILE_CONTENTS, 0, 1);
     assert_eq!(bp.birth_logical(), Txg(7));
-    let bm = zio::Bookmark::new(1, 2, 0, 0);
+    let bm = zio::Bookmark::new(ObjectId(1), ObjectId(2), 0, 0);
     assert_eq!(*disk.zio().read(&bp, &bm).unwrap(), [7; 1024]);
 }

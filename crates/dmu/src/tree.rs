@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType};
 use parking_lot::Mutex;
 use zio::{Bookmark, Buf, Caching, IoClass, Zio};
@@ -77,8 +77,8 @@ pub(crate) enum Interest {
 pub(crate) struct Tree<'a> {
     pub(crate) zio: &'a Zio,
     pub(crate) caches: PrimaryCache,
-    pub(crate) objset: u64,
-    pub(crate) object: u64,
+    pub(crate) objset: ObjectId,
+    pub(crate) object: ObjectId,
     pub(crate) dn: &'a DnodePhys,
     /// How urgent what is read is.
     pub(crate) class: IoClass,

@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use zio::{Bookmark, IoClass, Zio};
 
@@ -124,7 +125,7 @@ fn count_of(bp: &BlkPtr) -> u64 {
 struct Walker<'a, 'v> {
     zio: &'a Zio,
     caches: PrimaryCache,
-    objset: u64,
+    objset: ObjectId,
     visit: Visitor<'v>,
     /// True if data blocks of the current object are dnodes whose trees are to be walked as well.
     into_dnodes: bool,
@@ -159,7 +160,7 @@ impl<'a, 'v> Walker<'a, 'v> {
         Ok(())
     }
 
-    fn dnode(&mut self, object: u64, dn: &DnodePhys) -> ControlFlow<()> {
+    fn dnode(&mut self, object: ObjectId, dn: &DnodePhys) -> ControlFlow<()> {
         let Walker { zio, caches, objset, class, .. } = *self;
         let tree = Tree { zio, caches, objset, object, dn, class };
         for (n, bp) in dn.blkptr.iter().enumerate() {
@@ -240,7 +241,7 @@ impl<'a, 'v> Walker<'a, 'v> {
         self.into_dnodes = false;
         let mut found = 0;
         for slot in slots(&block) {
-            let object = first.saturating_add(slot as u64);
+            let object = ObjectId(first.saturating_add(slot as u64));
             let flow = match decode_slot(&block, slot, bp.endian()) {
                 Ok(dn) => self.dnode(object, &dn),
                 Err(source) => {

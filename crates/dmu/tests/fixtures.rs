@@ -6,6 +6,7 @@ mod support;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::sa::{Attr, SaTable};
 use dmu::{Error, MatchMode, Object, Objset, Walk, Zap};
 use ondisk::ObjectType;
@@ -89,12 +90,13 @@ fn check_blocks(object: &Object, seen: &mut Seen) {
 
 fn check_set(os: &Arc<Objset>, seen: &mut Seen) {
     seen.sets += 1;
-    let sa_object = os.object(1).ok().filter(|o| o.phys().object_type == ObjectType::MASTER_NODE).map(|master| {
-        let version = Zap::open(master.clone()).unwrap().lookup_u64("VERSION").unwrap();
-        assert!((1..=5).contains(&version.unwrap()));
-        Zap::open(master).unwrap().lookup_u64("SA_ATTRS").unwrap().unwrap_or(0)
-    });
-    let table = sa_object.map(|object| SaTable::load(os, object));
+    let sa_object =
+        os.object(ObjectId(1)).ok().filter(|o| o.phys().object_type == ObjectType::MASTER_NODE).map(|master| {
+            let version = Zap::open(master.clone()).unwrap().lookup_u64("VERSION").unwrap();
+            assert!((1..=5).contains(&version.unwrap()));
+            Zap::open(master).unwrap().lookup_u64("SA_ATTRS").unwrap().unwrap_or(0)
+        });
+    let table = sa_object.map(|object| SaTable::load(os, ObjectId(object)));
     let mut ids = Vec::new();
     for object in os.objects() {
         let object = object.unwrap();
@@ -114,7 +116,7 @@ fn check_set(os: &Arc<Objset>, seen: &mut Seen) {
                             attrs.u64(Attr::Mode).is_some() && attrs.time(Attr::Mtime).is_some(),
                             "{object:?} {attrs:?}"
                         );
-                        assert!(object.objset().object(attrs.u64(Attr::Parent).unwrap()).is_ok());
+                        assert!(object.objset().object(ObjectId(attrs.u64(Attr::Parent).unwrap())).is_ok());
                         seen.files += 1;
                     }
                     Err(err) => panic!("{object:?}: {err}"),
@@ -124,14 +126,14 @@ fn check_set(os: &Arc<Objset>, seen: &mut Seen) {
             _ => {}
         }
     }
-    let (mut by_next, mut at) = (Vec::new(), 0);
+    let (mut by_next, mut at) = (Vec::new(), ObjectId::NONE);
     while let Some(next) = os.next_object(at).unwrap() {
         by_next.push(next);
         at = next;
     }
     assert_eq!(by_next, ids);
-    let known: HashSet<u64> = ids.iter().copied().collect();
-    for id in 1..ids.last().copied().unwrap_or(0).min(2000) {
+    let known: HashSet<ObjectId> = ids.iter().copied().collect();
+    for id in (1..ids.last().map_or(0, |id| id.0).min(2000)).map(ObjectId) {
         assert_eq!(os.object(id).is_ok(), known.contains(&id));
     }
     let mut objects = HashSet::new();

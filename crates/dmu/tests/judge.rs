@@ -7,6 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use base::ObjectId;
 use dmu::sa::{Attr, SaTable};
 use dmu::{Object, Zap, ZapEntry};
 use ondisk::ObjectType;
@@ -14,10 +15,10 @@ use oracle::judge;
 use support::Fixture;
 
 /// zdb's text on each object, by dataset (0 is the MOS) and object.
-fn judged(fixture: &Fixture) -> Option<BTreeMap<(u64, u64), Vec<u8>>> {
+fn judged(fixture: &Fixture) -> Option<BTreeMap<(ObjectId, ObjectId), Vec<u8>>> {
     let dir = fixture.images.dir.to_str().unwrap();
     let output = judge::run("zdb", &["-e", "-p", dir, "-dddd", &fixture.pool])?;
-    let mut objects: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
+    let mut objects: BTreeMap<(ObjectId, ObjectId), Vec<u8>> = BTreeMap::new();
     let (mut set, mut object) = (None, None);
     let mut after_heading = false;
     for line in output.stdout.split_inclusive(|b| *b == b'\n') {
@@ -26,7 +27,7 @@ fn judged(fixture: &Fixture) -> Option<BTreeMap<(u64, u64), Vec<u8>>> {
             let id =
                 text.split("ID ").nth(1).and_then(|rest| rest.split(',').next()).and_then(|id| id.parse::<u64>().ok());
             // the MOS is called by its object set number, 0
-            set = id;
+            set = id.map(ObjectId);
             object = None;
         }
         if after_heading {
@@ -34,7 +35,7 @@ fn judged(fixture: &Fixture) -> Option<BTreeMap<(u64, u64), Vec<u8>>> {
         }
         after_heading = text.starts_with("    Object  lvl");
         if let (Some(set), Some(object), false) = (set, object, after_heading) {
-            objects.entry((set, object.cast_unsigned())).or_default().extend_from_slice(line);
+            objects.entry((set, ObjectId(object.cast_unsigned()))).or_default().extend_from_slice(line);
         }
     }
     Some(objects)
@@ -158,16 +159,19 @@ fn check(name: &str) -> Option<(usize, usize, usize)> {
     sets.extend(fixture.datasets());
     let (mut objects, mut entries, mut files) = (0, 0, 0);
     for os in sets {
-        let theirs: Vec<u64> = judged.range((os.id(), 1)..(os.id(), 1 << 60)).map(|((_, object), _)| *object).collect();
+        let theirs: Vec<ObjectId> = judged
+            .range((os.id(), ObjectId(1))..(os.id(), ObjectId(1 << 60)))
+            .map(|((_, object), _)| *object)
+            .collect();
         if theirs.is_empty() {
             continue;
         }
-        let ours: Vec<u64> = os.objects().map(|object| object.unwrap().id()).collect();
+        let ours: Vec<ObjectId> = os.objects().map(|object| object.unwrap().id()).collect();
         assert_eq!(ours, theirs, "{name}: dataset {}", os.id());
-        let master = os.object(1).ok().filter(|o| o.phys().object_type == ObjectType::MASTER_NODE);
+        let master = os.object(ObjectId(1)).ok().filter(|o| o.phys().object_type == ObjectType::MASTER_NODE);
         let table = master.map(|master| {
             let sa = Zap::open(master).unwrap().lookup_u64("SA_ATTRS").unwrap();
-            SaTable::load(&os, sa.unwrap_or(0)).unwrap()
+            SaTable::load(&os, ObjectId(sa.unwrap_or(0))).unwrap()
         });
         for object in os.objects() {
             let object = object.unwrap();
@@ -182,7 +186,7 @@ fn check(name: &str) -> Option<(usize, usize, usize)> {
                 ObjectType::DDT_ZAP,
             ];
             let t = object.phys().object_type;
-            if t.is_zap() && !own_way.contains(&t) && !(os.id() == 0 && t.is_self_describing()) {
+            if t.is_zap() && !own_way.contains(&t) && !(os.id() == ObjectId::MOS && t.is_self_describing()) {
                 entries += check_zap(&object, text, &what);
             }
             if let (Some(table), ObjectType::SA | ObjectType::ZNODE) = (&table, object.phys().bonus_type) {

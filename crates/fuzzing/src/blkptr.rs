@@ -1,6 +1,6 @@
 //! Block pointers: their fields, and reads through them.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use codec::ChecksumKind;
 use codec::crypt::{DatasetKey, Suite};
 use ondisk::{BLKPTR_SIZE, BlkPtr};
@@ -11,7 +11,7 @@ use crate::tape;
 
 /// Larger blocks are read rarely, because they take long.
 const LARGE: u64 = 64 << 10;
-const OBJSET: u64 = 7;
+const OBJSET: ObjectId = ObjectId(7);
 
 /// Takes bytes as: an operation, a block pointer, the contents of a pool's devices.
 ///
@@ -30,7 +30,7 @@ pub fn fuzz_blkptr(data: &[u8]) {
     let zio = tape::pool(rest.get(BLKPTR_SIZE..).unwrap_or_default());
     zio.set_dynamic_gang(flags & 2 != 0);
     if flags & 4 != 0 {
-        let key = DatasetKey::new(Suite::Aes128Gcm, 1, u64::from(flags >> 7), &[1; 32], &[2; 64]);
+        let key = DatasetKey::new(Suite::Aes128Gcm, base::Guid(1), u64::from(flags >> 7), &[1; 32], &[2; 64]);
         key.into_iter().for_each(|key| zio.keys().insert(OBJSET, key.into()));
     }
     read(&zio, &bp);
@@ -43,7 +43,7 @@ fn is_unsummed(bp: &BlkPtr) -> bool {
 
 /// Reads a block in every way that the library offers.
 pub(crate) fn read(zio: &Zio, bp: &BlkPtr) {
-    let bm = Bookmark::new(OBJSET, 1, bp.level(), 0);
+    let bm = Bookmark::new(OBJSET, ObjectId(1), bp.level(), 0);
     let past = zio.read_uncached(bp, &bm);
     let (first, second) = (zio.read(bp, &bm), zio.read(bp, &bm));
     match (&past, &first, &second) {

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use base::Endian;
 use base::bytes::with_bits;
+use base::{Endian, ObjectId};
 use dmu::{Object, Objset};
 use ondisk::{BlkPtr, DnodePhys, Dva, ObjectType, VDEV_LABEL_START_SIZE};
 use vdev::{Device, VdevTree};
@@ -43,7 +43,7 @@ impl Device for Bytes {
 pub(crate) fn objset(bytes: Vec<u8>) -> Arc<Objset> {
     let device: Arc<dyn Device> = Arc::new(Bytes(bytes));
     let tree = VdevTree::of_one(device, DEVICE_BYTES - (5 << 20)).expect("a good tree");
-    Objset::open(Arc::new(Zio::new(Arc::new(tree), 1 << 20)), 1, &BlkPtr::HOLE).expect("an empty object set")
+    Objset::open(Arc::new(Zio::new(Arc::new(tree), 1 << 20)), ObjectId(1), &BlkPtr::HOLE).expect("an empty object set")
 }
 
 /// The pointer to `len` (a multiple of 512) of the pool's bytes from `at`, stored uncompressed and without a checksum.
@@ -69,7 +69,7 @@ pub(crate) fn object(bytes: &[u8], block_size: usize, object_type: ObjectType, e
     let mut padded = bytes.to_vec();
     padded.resize(count * block_size, 0);
     let pointers = (0..count).map(|n| pointer((n * block_size) as u64, block_size, object_type, endian)).collect();
-    Object::new(objset(padded), 1, dnode(object_type, pointers, block_size, endian))
+    Object::new(objset(padded), ObjectId(1), dnode(object_type, pointers, block_size, endian))
 }
 
 /// A dnode that points to these blocks.

@@ -9,7 +9,7 @@ use codec::crypt::{DatasetKey, Suite, indirect_mac, verify_indirect_mac_any};
 use codec::{ChecksumKind, Compress, compress, decompress, embedded};
 
 static KEY: LazyLock<Option<DatasetKey>> =
-    LazyLock::new(|| DatasetKey::new(Suite::Aes256Gcm, 1, 1, &[1; 32], &[2; 64]).ok());
+    LazyLock::new(|| DatasetKey::new(Suite::Aes256Gcm, base::Guid(1), 1, &[1; 32], &[2; 64]).ok());
 
 const ORDERS: [Endian; 2] = [Endian::Little, Endian::Big];
 

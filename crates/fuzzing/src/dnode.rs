@@ -1,6 +1,6 @@
 //! Blocks of dnodes, and the objects under them. The first byte is the byte order, then the block, which is the pool's data as well.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::{Object, Walk};
 use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
 
@@ -23,7 +23,7 @@ pub fn fuzz_dnode(data: &[u8]) {
             continue;
         }
         assert_eq!(DnodePhys::decode(&dn.encode(), endian).as_ref(), Ok(&dn));
-        exercise(&Object::new(os.clone(), slot as u64, dn));
+        exercise(&Object::new(os.clone(), ObjectId(slot as u64), dn));
     }
 }
 

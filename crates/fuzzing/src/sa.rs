@@ -1,7 +1,7 @@
 //! System attributes of files. First byte: bit 0 the byte order, bit 1 a file before ZPL 5; then the length of the bonus buffer (16 bits,
 //! little-endian), the bonus buffer, the spill block.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::Object;
 use dmu::sa::{Attr, SaTable};
 use ondisk::sa::SaRegistration;
@@ -30,7 +30,7 @@ pub fn fuzz_sa(data: &[u8]) {
         dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
         dn.spill = Some(blocks::pointer(0, block.len(), ObjectType::SA, endian));
     }
-    if let Ok(attrs) = table().attrs(&Object::new(blocks::objset(block), 1, dn)) {
+    if let Ok(attrs) = table().attrs(&Object::new(blocks::objset(block), ObjectId(1), dn)) {
         for attr in attrs.present() {
             let words = attrs.u64s(attr).len();
             assert!(attrs.get(attr).is_some_and(|value| value.len() / 8 == words));

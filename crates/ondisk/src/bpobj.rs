@@ -1,8 +1,8 @@
 //! Lists of block pointers: bpobj (deadlists, deferred frees) and bptree (asynchronous destroy).
 
-use base::{Endian, Txg, bytes};
+use base::{Endian, ObjectId, Txg, bytes};
 
-use crate::{BlkPtr, Error};
+use crate::{BlkPtr, Error, Position};
 
 /// The bonus of a bpobj (OpenZFS: `bpobj_phys_t`). Older versions store fewer words; missing ones are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct BpobjPhys {
     /// Uncompressed bytes of them.
     pub uncomp: u64,
     /// The object that lists the sub-objects, 0 if none.
-    pub subobjs: u64,
+    pub subobjs: ObjectId,
     /// Number of sub-objects.
     pub num_subobjs: u64,
     /// Pointers marked FREE (livelists).
@@ -41,7 +41,7 @@ impl BpobjPhys {
             bytes: w(1),
             comp: w(2),
             uncomp: w(3),
-            subobjs: if subobjs { w(4) } else { 0 },
+            subobjs: if subobjs { ObjectId(w(4)) } else { ObjectId::NONE },
             num_subobjs: if subobjs { w(5) } else { 0 },
             num_freed: if buf.len() >= 56 { w(6) } else { 0 },
             have_comp: buf.len() >= 32,
@@ -63,7 +63,7 @@ impl BpobjPhys {
     #[must_use]
     pub fn encode(&self, e: Endian, len: usize) -> Vec<u8> {
         let words =
-            [self.num_blkptrs, self.bytes, self.comp, self.uncomp, self.subobjs, self.num_subobjs, self.num_freed];
+            [self.num_blkptrs, self.bytes, self.comp, self.uncomp, self.subobjs.0, self.num_subobjs, self.num_freed];
         let mut out: Vec<u8> = words.into_iter().flat_map(|word| e.put_u64(word)).collect();
         out.resize(len, 0);
         out
@@ -141,8 +141,8 @@ pub struct BptreeEntry {
     pub bp: BlkPtr,
     /// Only blocks born after this are freed.
     pub birth_txg: Txg,
-    /// The progress of the destroy: object set, object, level, block.
-    pub bookmark: [u64; 4],
+    /// The progress of the destroy.
+    pub bookmark: Position,
 }
 
 impl BptreeEntry {
@@ -155,14 +155,18 @@ impl BptreeEntry {
     /// [`Error::Truncated`].
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         let w = |n: usize| bytes::u64(buf, 128 + n * 8, e).ok_or(Error::short("bptree entry", Self::SIZE, buf.len()));
-        Ok(BptreeEntry { bp: BlkPtr::decode(buf, e)?, birth_txg: Txg(w(0)?), bookmark: [w(1)?, w(2)?, w(3)?, w(4)?] })
+        Ok(BptreeEntry {
+            bp: BlkPtr::decode(buf, e)?,
+            birth_txg: Txg(w(0)?),
+            bookmark: Position::from_words([w(1)?, w(2)?, w(3)?, w(4)?]),
+        })
     }
 
     /// Encodes an entry.
     #[must_use]
     pub fn encode(&self, e: Endian) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        let words = self.bp.words.into_iter().chain([self.birth_txg.0]).chain(self.bookmark);
+        let words = self.bp.words.into_iter().chain([self.birth_txg.0]).chain(self.bookmark.to_words());
         out.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = e.put_u64(word));
         out
     }
@@ -178,7 +182,7 @@ mod tests {
         let all: Vec<u8> = (1..=7u64).flat_map(u64::to_be_bytes).collect();
         for (len, comp, subobjs, freed) in [(16, 0, 0, 0), (32, 3, 0, 0), (48, 3, 5, 0), (56, 3, 5, 7)] {
             let p = BpobjPhys::decode(&all[..len], Endian::Big).unwrap();
-            assert_eq!((p.num_blkptrs, p.comp, p.subobjs, p.num_freed), (1, comp, subobjs, freed));
+            assert_eq!((p.num_blkptrs, p.comp, p.subobjs, p.num_freed), (1, comp, ObjectId(subobjs), freed));
             assert_eq!(p.encode(Endian::Big, len), all[..len]);
         }
         assert!(BpobjPhys::decode(&all[..8], Endian::Big).is_err());
@@ -190,7 +194,7 @@ mod tests {
         let tree = BptreePhys { begin: 1, end: 3, bytes: 4096, comp: 2048, uncomp: 8192 };
         let mut bp = BlkPtr::HOLE;
         (bp.words[0], bp.words[15]) = (7, 9);
-        let entry = BptreeEntry { bp, birth_txg: Txg(5), bookmark: [u64::MAX, 2, 0, 77] };
+        let entry = BptreeEntry { bp, birth_txg: Txg(5), bookmark: Position::from_words([u64::MAX, 2, 0, 77]) };
         for e in [Endian::Little, Endian::Big] {
             assert_eq!(BptreePhys::decode(&tree.encode(e), e).unwrap(), tree);
             assert_eq!(BptreeEntry::decode(&entry.encode(e), e).unwrap(), entry);

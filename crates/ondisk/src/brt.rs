@@ -1,6 +1,6 @@
 //! The block reference table: reference counts of cloned blocks (docs/format.md §13).
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 
 use crate::Error;
 
@@ -8,7 +8,7 @@ use crate::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BrtVdevPhys {
     /// ZAP: DVA offset to number of references beyond the first.
-    pub mos_entries: u64,
+    pub mos_entries: ObjectId,
     /// Number of ranges; each has a 16-bit count of entries in the object's data.
     pub size: u64,
     /// Byte order of those counts: 0 little, 1 big.
@@ -31,7 +31,7 @@ impl BrtVdevPhys {
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         let w = |n: usize| bytes::u64(buf, n * 8, e).ok_or(Error::short("block reference table", 56, buf.len()));
         Ok(BrtVdevPhys {
-            mos_entries: w(0)?,
+            mos_entries: ObjectId(w(0)?),
             size: w(1)?,
             byteorder: w(2)?,
             totalcount: w(3)?,

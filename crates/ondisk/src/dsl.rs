@@ -1,6 +1,6 @@
 //! Bonus buffers of the DSL: directories, datasets, deadlists, bookmarks, and the keys that extend them (docs/format.md §9).
 
-use base::{Endian, Guid, Txg, bytes};
+use base::{Endian, Guid, ObjectId, Txg, bytes};
 
 use crate::{BlkPtr, Error};
 
@@ -30,13 +30,13 @@ pub struct DslDirPhys {
     /// Unused by OpenZFS.
     pub creation_time: u64,
     /// The dataset object of the head.
-    pub head_dataset_obj: u64,
+    pub head_dataset_obj: ObjectId,
     /// The parent directory, 0 for the root.
-    pub parent_obj: u64,
+    pub parent_obj: ObjectId,
     /// The snapshot that the head is a clone of.
-    pub origin_obj: u64,
+    pub origin_obj: ObjectId,
     /// ZAP: child name to directory object.
-    pub child_dir_zapobj: u64,
+    pub child_dir_zapobj: ObjectId,
     /// Space of head, snapshots and children, including reservations.
     pub used_bytes: u64,
     /// The same compressed, without parity and copies.
@@ -48,15 +48,15 @@ pub struct DslDirPhys {
     /// Space held for this directory.
     pub reserved: u64,
     /// ZAP of locally set properties.
-    pub props_zapobj: u64,
+    pub props_zapobj: ObjectId,
     /// ZAP of delegated permissions.
-    pub deleg_zapobj: u64,
+    pub deleg_zapobj: ObjectId,
     /// See [`DslDirPhys::FLAG_USED_BREAKDOWN`].
     pub flags: u64,
     /// Valid with [`DslDirPhys::FLAG_USED_BREAKDOWN`].
     pub used_breakdown: UsedBreakdown,
     /// ZAP of clone directories of this directory's snapshots.
-    pub clones: u64,
+    pub clones: ObjectId,
 }
 
 impl DslDirPhys {
@@ -73,17 +73,17 @@ impl DslDirPhys {
         let w = |n| word("DSL directory", buf, n, e);
         Ok(DslDirPhys {
             creation_time: w(0)?,
-            head_dataset_obj: w(1)?,
-            parent_obj: w(2)?,
-            origin_obj: w(3)?,
-            child_dir_zapobj: w(4)?,
+            head_dataset_obj: ObjectId(w(1)?),
+            parent_obj: ObjectId(w(2)?),
+            origin_obj: ObjectId(w(3)?),
+            child_dir_zapobj: ObjectId(w(4)?),
             used_bytes: w(5)?,
             compressed_bytes: w(6)?,
             uncompressed_bytes: w(7)?,
             quota: w(8)?,
             reserved: w(9)?,
-            props_zapobj: w(10)?,
-            deleg_zapobj: w(11)?,
+            props_zapobj: ObjectId(w(10)?),
+            deleg_zapobj: ObjectId(w(11)?),
             flags: w(12)?,
             used_breakdown: UsedBreakdown {
                 head: w(13)?,
@@ -92,7 +92,7 @@ impl DslDirPhys {
                 child_rsrv: w(16)?,
                 refrsrv: w(17)?,
             },
-            clones: w(18)?,
+            clones: ObjectId(w(18)?),
         })
     }
 
@@ -102,24 +102,24 @@ impl DslDirPhys {
         let u = &self.used_breakdown;
         let words = [
             self.creation_time,
-            self.head_dataset_obj,
-            self.parent_obj,
-            self.origin_obj,
-            self.child_dir_zapobj,
+            self.head_dataset_obj.0,
+            self.parent_obj.0,
+            self.origin_obj.0,
+            self.child_dir_zapobj.0,
             self.used_bytes,
             self.compressed_bytes,
             self.uncompressed_bytes,
             self.quota,
             self.reserved,
-            self.props_zapobj,
-            self.deleg_zapobj,
+            self.props_zapobj.0,
+            self.deleg_zapobj.0,
             self.flags,
             u.head,
             u.snap,
             u.child,
             u.child_rsrv,
             u.refrsrv,
-            self.clones,
+            self.clones.0,
         ];
         let mut out = [0; Self::SIZE];
         for (chunk, w) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -133,15 +133,15 @@ impl DslDirPhys {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DslDatasetPhys {
     /// Its directory.
-    pub dir_obj: u64,
+    pub dir_obj: ObjectId,
     /// The previous snapshot.
-    pub prev_snap_obj: u64,
+    pub prev_snap_obj: ObjectId,
     /// The txg of the previous snapshot.
     pub prev_snap_txg: Txg,
     /// The next snapshot, or the head; 0 for a head.
-    pub next_snap_obj: u64,
+    pub next_snap_obj: ObjectId,
     /// ZAP: snapshot name to dataset object; 0 for a snapshot.
-    pub snapnames_zapobj: u64,
+    pub snapnames_zapobj: ObjectId,
     /// For a snapshot, 1 + clones + the next one; 0 for a head.
     pub num_children: u64,
     /// Seconds since 1970.
@@ -149,7 +149,7 @@ pub struct DslDatasetPhys {
     /// The txg in which it was created.
     pub creation_txg: Txg,
     /// Blocks of the previous snapshot that this one no longer has.
-    pub deadlist_obj: u64,
+    pub deadlist_obj: ObjectId,
     /// Space of all blocks that it references.
     pub referenced_bytes: u64,
     /// The same compressed, without parity and copies.
@@ -167,11 +167,11 @@ pub struct DslDatasetPhys {
     /// The object set.
     pub bp: BlkPtr,
     /// ZAP of clones of a snapshot.
-    pub next_clones_obj: u64,
+    pub next_clones_obj: ObjectId,
     /// ZAP of a snapshot's own properties.
-    pub props_obj: u64,
+    pub props_obj: ObjectId,
     /// ZAP of holds.
-    pub userrefs_obj: u64,
+    pub userrefs_obj: ObjectId,
 }
 
 impl DslDatasetPhys {
@@ -201,15 +201,15 @@ impl DslDatasetPhys {
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         let w = |n| word("DSL dataset", buf, n, e);
         Ok(DslDatasetPhys {
-            dir_obj: w(0)?,
-            prev_snap_obj: w(1)?,
+            dir_obj: ObjectId(w(0)?),
+            prev_snap_obj: ObjectId(w(1)?),
             prev_snap_txg: Txg(w(2)?),
-            next_snap_obj: w(3)?,
-            snapnames_zapobj: w(4)?,
+            next_snap_obj: ObjectId(w(3)?),
+            snapnames_zapobj: ObjectId(w(4)?),
             num_children: w(5)?,
             creation_time: w(6)?,
             creation_txg: Txg(w(7)?),
-            deadlist_obj: w(8)?,
+            deadlist_obj: ObjectId(w(8)?),
             referenced_bytes: w(9)?,
             compressed_bytes: w(10)?,
             uncompressed_bytes: w(11)?,
@@ -218,9 +218,9 @@ impl DslDatasetPhys {
             guid: Guid(w(14)?),
             flags: w(15)?,
             bp: BlkPtr::decode(buf.get(128..).unwrap_or(&[]), e)?,
-            next_clones_obj: w(32)?,
-            props_obj: w(33)?,
-            userrefs_obj: w(34)?,
+            next_clones_obj: ObjectId(w(32)?),
+            props_obj: ObjectId(w(33)?),
+            userrefs_obj: ObjectId(w(34)?),
         })
     }
 
@@ -228,15 +228,15 @@ impl DslDatasetPhys {
     #[must_use]
     pub fn encode(&self, e: Endian) -> [u8; Self::SIZE] {
         let front = [
-            self.dir_obj,
-            self.prev_snap_obj,
+            self.dir_obj.0,
+            self.prev_snap_obj.0,
             self.prev_snap_txg.0,
-            self.next_snap_obj,
-            self.snapnames_zapobj,
+            self.next_snap_obj.0,
+            self.snapnames_zapobj.0,
             self.num_children,
             self.creation_time,
             self.creation_txg.0,
-            self.deadlist_obj,
+            self.deadlist_obj.0,
             self.referenced_bytes,
             self.compressed_bytes,
             self.uncompressed_bytes,
@@ -245,7 +245,7 @@ impl DslDatasetPhys {
             self.guid.0,
             self.flags,
         ];
-        let back = [self.next_clones_obj, self.props_obj, self.userrefs_obj];
+        let back = [self.next_clones_obj.0, self.props_obj.0, self.userrefs_obj.0];
         let mut out = [0; Self::SIZE];
         let words = front.into_iter().chain(self.bp.words).chain(back);
         for (chunk, w) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -301,7 +301,7 @@ pub struct BookmarkPhys {
     /// Creation time of the snapshot, seconds since 1970.
     pub creation_time: u64,
     /// The redaction list object, 0 none.
-    pub redaction_obj: u64,
+    pub redaction_obj: ObjectId,
     /// See the `FLAG_` constants.
     pub flags: u64,
     /// Space that the snapshot referenced.
@@ -317,7 +317,7 @@ pub struct BookmarkPhys {
     /// The same uncompressed.
     pub uncompressed_freed_before_next_snap: u64,
     /// Set of IVs of an encrypted snapshot.
-    pub ivset_guid: u64,
+    pub ivset_guid: Guid,
     /// Number of words stored: 3 in the oldest form.
     pub words: usize,
 }
@@ -341,7 +341,7 @@ impl BookmarkPhys {
             guid: Guid(w(0)),
             creation_txg: Txg(w(1)),
             creation_time: w(2),
-            redaction_obj: w(3),
+            redaction_obj: ObjectId(w(3)),
             flags: w(4),
             referenced_bytes_refd: w(5),
             compressed_bytes_refd: w(6),
@@ -349,7 +349,7 @@ impl BookmarkPhys {
             referenced_freed_before_next_snap: w(8),
             compressed_freed_before_next_snap: w(9),
             uncompressed_freed_before_next_snap: w(10),
-            ivset_guid: w(11),
+            ivset_guid: Guid(w(11)),
             words: words.len().min(12),
         })
     }
@@ -365,7 +365,7 @@ impl BookmarkPhys {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RedactEntry {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its first block.
     pub blkid: u64,
     /// Number of blocks.
@@ -391,7 +391,7 @@ impl RedactEntry {
     #[must_use]
     pub const fn from_words(w: &[u64; 4]) -> Self {
         RedactEntry {
-            object: w[0],
+            object: ObjectId(w[0]),
             blkid: w[1],
             count: bytes::bits(w[2], 0, 48).saturating_add(1),
             size: bytes::bits(w[2], 48, 16) << crate::SECTOR_SHIFT,
@@ -403,13 +403,13 @@ impl RedactEntry {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RedactionListPhys {
     /// Progress of an interrupted redaction: object.
-    pub last_object: u64,
+    pub last_object: ObjectId,
     /// Progress of an interrupted redaction: block.
     pub last_blkid: u64,
     /// Entries in the object's data.
     pub num_entries: u64,
     /// Guids of the redaction snapshots.
-    pub snaps: Vec<u64>,
+    pub snaps: Vec<Guid>,
 }
 
 impl RedactionListPhys {
@@ -425,8 +425,8 @@ impl RedactionListPhys {
         if num_snaps > (rest.len() / 8) as u64 {
             return Err(Error::Invalid { what, field: "number of snapshots", value: num_snaps });
         }
-        let snaps = bytes::u64s(rest, e).take(num_snaps as usize).collect();
-        Ok(RedactionListPhys { last_object, last_blkid, num_entries, snaps })
+        let snaps = bytes::u64s(rest, e).take(num_snaps as usize).map(Guid).collect();
+        Ok(RedactionListPhys { last_object: ObjectId(last_object), last_blkid, num_entries, snaps })
     }
 }
 
@@ -487,8 +487,13 @@ mod tests {
 
     #[test]
     fn both_orders_round_trip() {
-        let dir =
-            DslDirPhys { head_dataset_obj: 54, used_bytes: 1 << 40, clones: 9, flags: 1, ..DslDirPhys::default() };
+        let dir = DslDirPhys {
+            head_dataset_obj: ObjectId(54),
+            used_bytes: 1 << 40,
+            clones: ObjectId(9),
+            flags: 1,
+            ..DslDirPhys::default()
+        };
         let ds_bytes: Vec<u8> = (0..280u32).map(|n| (n * 7) as u8).chain([0; 40]).collect();
         for e in [Endian::Little, Endian::Big] {
             assert_eq!(DslDirPhys::decode(&dir.encode(e), e).unwrap(), dir);

@@ -14,6 +14,7 @@ mod dnode;
 mod error;
 mod objset;
 mod objtype;
+mod position;
 mod uberblock;
 
 pub mod bpobj;
@@ -40,6 +41,7 @@ pub use dnode::{DNODE_SHIFT, DNODE_SIZE, DnodePhys};
 pub use error::Error;
 pub use objset::{ObjsetPhys, ObjsetType, ZIL_HEADER_SIZE, ZilHeader};
 pub use objtype::{ByteswapClass, ObjectType};
+pub use position::Position;
 pub use uberblock::{MmpConfig, UBERBLOCK_MAGIC, Uberblock};
 
 /// The unit of sizes and offsets in block pointers: 512 bytes.

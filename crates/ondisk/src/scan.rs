@@ -1,8 +1,8 @@
 //! The state of a scrub or resilver (docs/format.md §6.3), and of a sequential rebuild (§11.4).
 
-use base::Txg;
+use base::{ObjectId, Txg};
 
-use crate::Error;
+use crate::{Error, Position};
 
 /// The kind of a scan (OpenZFS: `pool_scan_func_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,7 +100,7 @@ pub struct ScanPhys {
     /// The state of the scan.
     pub state: ScanState,
     /// ZAP of datasets still to visit.
-    pub queue_obj: u64,
+    pub queue_obj: ObjectId,
     /// Blocks born after this are visited.
     pub min_txg: Txg,
     /// Blocks born up to this are visited.
@@ -127,8 +127,8 @@ pub struct ScanPhys {
     pub ddt_class_max: u64,
     /// Position in the dedup tables: class, type, checksum, cursor.
     pub ddt_bookmark: [u64; 4],
-    /// Position in the block tree: object set, object, level, block.
-    pub bookmark: [u64; 4],
+    /// Position in the block trees.
+    pub bookmark: Position,
     /// 1: visit the dataset again; 2: paused.
     pub flags: u64,
 }
@@ -148,7 +148,7 @@ impl ScanPhys {
         Ok(ScanPhys {
             func: ScanFunc::from_number(w(0)?),
             state: ScanState::from_number(w(1)?),
-            queue_obj: w(2)?,
+            queue_obj: ObjectId(w(2)?),
             min_txg: Txg(w(3)?),
             max_txg: Txg(w(4)?),
             cur_min_txg: Txg(w(5)?),
@@ -162,7 +162,7 @@ impl ScanPhys {
             errors: w(13)?,
             ddt_class_max: w(14)?,
             ddt_bookmark: [w(15)?, w(16)?, w(17)?, w(18)?],
-            bookmark: [w(19)?, w(20)?, w(21)?, w(22)?],
+            bookmark: Position::from_words([w(19)?, w(20)?, w(21)?, w(22)?]),
             flags: w(23)?,
         })
     }
@@ -172,11 +172,11 @@ impl ScanPhys {
     pub fn to_words(&self) -> [u64; Self::WORDS] {
         let (func, state) = (self.func.number(), self.state.number());
         let [ddt0, ddt1, ddt2, ddt3] = self.ddt_bookmark;
-        let [objset, object, level, blkid] = self.bookmark;
+        let [objset, object, level, blkid] = self.bookmark.to_words();
         [
             func,
             state,
-            self.queue_obj,
+            self.queue_obj.0,
             self.min_txg.0,
             self.max_txg.0,
             self.cur_min_txg.0,

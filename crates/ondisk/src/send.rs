@@ -6,7 +6,7 @@
 //!
 //! A record with nonsensical numbers still decodes: the reader decides what to refuse, and a dump must show it.
 
-use base::{Endian, Guid, bytes};
+use base::{Endian, Guid, ObjectId, bytes};
 
 use crate::Error;
 
@@ -129,6 +129,15 @@ impl Field for u64 {
 impl Field for Guid {
     fn get(buf: &[u8], off: usize, e: Endian) -> Option<Self> {
         u64::get(buf, off, e).map(Guid)
+    }
+    fn put(&self, buf: &mut [u8], off: usize, e: Endian) {
+        self.0.put(buf, off, e);
+    }
+}
+
+impl Field for ObjectId {
+    fn get(buf: &[u8], off: usize, e: Endian) -> Option<Self> {
+        u64::get(buf, off, e).map(ObjectId)
     }
     fn put(&self, buf: &mut [u8], off: usize, e: Endian) {
         self.0.put(buf, off, e);
@@ -264,7 +273,7 @@ record! {
     /// An object exists, with this dnode.
     Object {
         /// Its number.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Its type.
         object_type: u32 = 16,
         /// Type of the bonus.
@@ -300,7 +309,7 @@ record! {
     /// The objects of a range do not exist.
     FreeObjects {
         /// The first.
-        firstobj: u64 = 8,
+        firstobj: ObjectId = 8,
         /// The number of objects.
         numobjs: u64 = 16,
         /// The snapshot.
@@ -312,7 +321,7 @@ record! {
     /// Data of an object; the payload is a block, possibly compressed.
     Write {
         /// The object.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Its type.
         object_type: u32 = 16,
         /// Byte offset.
@@ -340,7 +349,7 @@ record! {
     /// A hole.
     Free {
         /// The object.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Byte offset.
         offset: u64 = 16,
         /// Bytes; all ones: to the end.
@@ -364,7 +373,7 @@ record! {
     /// Data equal to an earlier WRITE (deduplicated streams, no longer produced).
     WriteByref {
         /// The object.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Byte offset.
         offset: u64 = 16,
         /// Bytes.
@@ -374,7 +383,7 @@ record! {
         /// The snapshot of the earlier record.
         refguid: Guid = 40,
         /// Its object.
-        refobject: u64 = 48,
+        refobject: ObjectId = 48,
         /// Its offset.
         refoffset: u64 = 56,
         /// Checksum algorithm of the key.
@@ -390,7 +399,7 @@ record! {
     /// The spill block of an object.
     Spill {
         /// The object.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Bytes, uncompressed.
         length: u64 = 16,
         /// The snapshot.
@@ -412,7 +421,7 @@ record! {
     /// A block that was embedded in its pointer; the payload is the pointer's contents, padded to 8 bytes.
     WriteEmbedded {
         /// The object.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Byte offset.
         offset: u64 = 16,
         /// Bytes, uncompressed: the block size.
@@ -434,7 +443,7 @@ record! {
     /// The encryption parameters of a block of 32 dnodes (raw streams); precedes its OBJECT records.
     ObjectRange {
         /// First object.
-        firstobj: u64 = 8,
+        firstobj: ObjectId = 8,
         /// Dnode slots.
         numslots: u64 = 16,
         /// The snapshot.
@@ -450,7 +459,7 @@ record! {
     /// Data that a redacted stream omits.
     Redact {
         /// The object.
-        object: u64 = 8,
+        object: ObjectId = 8,
         /// Byte offset.
         offset: u64 = 16,
         /// Bytes.

@@ -5,7 +5,7 @@
 //! dirty time log. An entry takes one word or two; a two-word entry never straddles two blocks of the object.
 
 use base::bytes::{self, bits, with_bits};
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 
 use crate::Error;
 
@@ -29,7 +29,7 @@ pub const TWO_WORD_OFFSET_MAX: u64 = (1 << 63) - 1;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpaceMapHeader {
     /// The object's own number; not maintained.
-    pub object: u64,
+    pub object: ObjectId,
     /// Bytes of entries.
     pub length: u64,
     /// Bytes allocated, as of the last write of this map (for a log: allocated minus freed).
@@ -47,7 +47,7 @@ impl SpaceMapHeader {
         let word = |n: usize| {
             bytes::u64(bonus, n * 8, e).ok_or(Error::short("space map header", SPACE_MAP_HEADER_V0_SIZE, bonus.len()))
         };
-        let (object, length, alloc) = (word(0)?, word(1)?, word(2)? as i64);
+        let (object, length, alloc) = (ObjectId(word(0)?), word(1)?, word(2)? as i64);
         if !length.is_multiple_of(8) {
             return Err(Error::Invalid { what: "space map header", field: "length", value: length });
         }
@@ -62,7 +62,7 @@ impl SpaceMapHeader {
     /// Encodes it: 24 bytes without a histogram, 320 with.
     #[must_use]
     pub fn encode(&self, e: Endian) -> Vec<u8> {
-        let mut words = vec![self.object, self.length, self.alloc as u64];
+        let mut words = vec![self.object.0, self.length, self.alloc as u64];
         if let Some(histogram) = &self.histogram {
             words.extend([0; 5]);
             words.extend(histogram);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_with_and_without_histogram() {
-        let mut header = SpaceMapHeader { object: 7, length: 4096, alloc: -512, histogram: None };
+        let mut header = SpaceMapHeader { object: ObjectId(7), length: 4096, alloc: -512, histogram: None };
         for e in [Endian::Little, Endian::Big] {
             assert_eq!(SpaceMapHeader::decode(&header.encode(e), e).unwrap(), header);
         }

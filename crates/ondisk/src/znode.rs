@@ -4,7 +4,7 @@
 //! target of a short symbolic link, or a virus scanner's stamp. The words are those that later became system attributes 0 to 14, in the
 //! same order; the ACL is attribute 15.
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 
 use crate::Error;
 
@@ -42,7 +42,7 @@ const ACE_TYPE_FLAGS: u16 = ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIE
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZnodeAcl {
     /// The object that holds the entries, if there are too many to embed; else 0.
-    pub extern_obj: u64,
+    pub extern_obj: ObjectId,
     /// Bytes of all entries.
     pub size: u32,
     /// 0: entries of 12 bytes with plain ids; 1: entries with FUIDs.
@@ -68,7 +68,7 @@ impl ZnodeAcl {
             (size_or_count, bytes::u16(&raw, 14, e).unwrap_or(0).into())
         };
         let ace_data = bytes::array(&raw, ACE_DATA).unwrap_or([0; ZNODE_ACL_SIZE - ACE_DATA]);
-        Ok(ZnodeAcl { extern_obj: bytes::u64(&raw, 0, e).unwrap_or(0), size, version, count, ace_data })
+        Ok(ZnodeAcl { extern_obj: ObjectId(bytes::u64(&raw, 0, e).unwrap_or(0)), size, version, count, ace_data })
     }
 }
 

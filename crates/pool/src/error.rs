@@ -1,6 +1,6 @@
 //! Errors of pools and datasets.
 
-use base::{Errno, Txg};
+use base::{Errno, ObjectId, Txg};
 
 use crate::Refusal;
 use crate::spa::{ScrubRefusal, VdevRefusal};
@@ -30,7 +30,7 @@ pub enum Error {
     #[error("space map object {object}: {source}")]
     Space {
         /// The space map's object in the MOS.
-        object: u64,
+        object: ObjectId,
         /// The problem.
         source: space::Error,
     },
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("object {object} of the MOS: {source}")]
     Format {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The problem.
         source: ondisk::Error,
     },
@@ -46,7 +46,7 @@ pub enum Error {
     #[error("object {object} of the MOS: {what}")]
     Corrupt {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The contradiction.
         what: String,
     },
@@ -297,7 +297,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn corrupt(object: u64, what: impl Into<String>) -> Self {
+    pub(crate) fn corrupt(object: ObjectId, what: impl Into<String>) -> Self {
         Error::Corrupt { object, what: what.into() }
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, ObjectId};
 use dmu::{NewObject, Object, Walk};
 use ondisk::ObjectType;
 use pool::{CreateOptions, Hooks, ImportOptions, LoadPolicy, OpenOptions, PropSource, Spa, Value};
@@ -132,14 +132,15 @@ fn objects_are_made_beside_a_lost_block_of_dnodes() {
     let make = |spa: &Arc<Spa>| {
         let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
         let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 512, ..NewObject::default() };
-        let made = (0..100).map(|_| objset.alloc_object(&spa.tx(1 << 16).unwrap(), &new).unwrap().id()).collect();
+        let made: Vec<ObjectId> =
+            (0..100).map(|_| objset.alloc_object(&spa.tx(1 << 16).unwrap(), &new).unwrap().id()).collect();
         spa.sync().unwrap();
         made
     };
-    let first: Vec<u64> = make(&spa);
+    let first: Vec<ObjectId> = make(&spa);
     let mut lost = None;
     spa.view().unwrap().dataset("t").unwrap().objset().unwrap().walk(&mut |at| {
-        if at.bookmark.object == 0 && at.level == 0 && at.bookmark.blkid == 2 {
+        if at.bookmark.object == ObjectId::META_DNODE && at.level == 0 && at.bookmark.blkid == 2 {
             lost = Some(*at.bp);
         }
         Walk::Into
@@ -152,8 +153,8 @@ fn objects_are_made_beside_a_lost_block_of_dnodes() {
 
     let found = vdev::import::scan_devices(vec![("d".into(), Arc::new(device.clone()))]);
     let spa = Spa::import(found.first().unwrap(), &as_it_is(), hooks()).unwrap();
-    let second: Vec<u64> = make(&spa);
-    assert!(second.iter().all(|id| !first.contains(id) && !(64..96).contains(id)), "{second:?}");
+    let second: Vec<ObjectId> = make(&spa);
+    assert!(second.iter().all(|id| !first.contains(id) && !(64..96).contains(&id.0)), "{second:?}");
     spa.export().unwrap();
 }
 

@@ -3,7 +3,7 @@
 
 mod live;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use live::{Live, why};
 use ondisk::ObjsetType;
 use pool::{Error, NewDataset, PropSource, Refusal, Value};
@@ -30,7 +30,7 @@ fn file_systems_stand_where_they_were_made() {
     // who holds a view holds the devices
     drop(view);
     let live = live.judged_and_back();
-    assert_eq!(live.read("t/a/b", id, 1 << 20), live::bytes(1 << 20, 3));
+    assert_eq!(live.read("t/a/b", ObjectId(id), 1 << 20), live::bytes(1 << 20, 3));
 }
 
 #[test]
@@ -65,8 +65,12 @@ fn volume(live: &Live, name: &str, size: u64) {
                     block_size: 16 << 10,
                     ..dmu::NewObject::default()
                 };
-                objset.claim_object(tx, 1, &data)?;
-                let new = dmu::NewZap { object_type: ondisk::ObjectType::ZVOL_PROP, id: Some(2), ..Default::default() };
+                objset.claim_object(tx, ObjectId(1), &data)?;
+                let new = dmu::NewZap {
+                    object_type: ondisk::ObjectType::ZVOL_PROP,
+                    id: Some(ObjectId(2)),
+                    ..Default::default()
+                };
                 dmu::Zap::create_with(tx, objset, &new)?.update_u64(tx, "size", size)
             }),
         )
@@ -81,7 +85,7 @@ fn a_volume_keeps_its_space_and_changes_its_size() {
         live.get("t/v", "usedbyrefreservation").0 + live.view().dataset("t/v").unwrap().phys().unique_bytes,
         8 << 20
     );
-    live.write("t/v", 1, 0, 4 << 20, 5);
+    live.write("t/v", ObjectId(1), 0, 4 << 20, 5);
     let view = live.view();
     let v = view.dataset("t/v").unwrap();
     assert_eq!(v.used(), 8 << 20, "what is written comes from what is kept");

@@ -3,7 +3,7 @@
 
 mod live;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use live::{Live, bytes, why};
 use ondisk::ObjsetType;
 use ondisk::scan::ScanFunc;
@@ -25,15 +25,15 @@ fn branches(live: &Live) -> u64 {
     live.fs("t/a");
     let id = live.file("t/a", 2 * MIB, 1);
     snap(live, "t/a@1");
-    live.write("t/a", id, 0, MIB / 2, 2);
+    live.write("t/a", ObjectId(id), 0, MIB / 2, 2);
     snap(live, "t/a@2");
-    live.write("t/a", id, 0, MIB, 3);
+    live.write("t/a", ObjectId(id), 0, MIB, 3);
     snap(live, "t/a@3");
-    live.write("t/a", id, 0, MIB / 4, 4);
+    live.write("t/a", ObjectId(id), 0, MIB / 4, 4);
     clone(live, "t/a@2", "t/c").unwrap();
-    live.write("t/c", id, MIB as u64, MIB / 2, 5);
+    live.write("t/c", ObjectId(id), MIB as u64, MIB / 2, 5);
     snap(live, "t/c@4");
-    live.write("t/c", id, 0, MIB / 8, 6);
+    live.write("t/c", ObjectId(id), 0, MIB / 8, 6);
     id
 }
 
@@ -46,7 +46,7 @@ fn a_clone_has_what_its_origin_had() {
     assert_eq!(c.origin().unwrap().unwrap().name(), "t/a@2");
     assert_eq!(view.dataset("t/a@2").unwrap().clones().unwrap().len(), 1);
     assert!(c.used() < MIB as u64, "it pays for its own only");
-    assert_eq!(&live.read("t/c", id, MIB)[MIB / 8..MIB / 2], &bytes(MIB / 2, 2)[MIB / 8..]);
+    assert_eq!(&live.read("t/c", ObjectId(id), MIB)[MIB / 8..MIB / 2], &bytes(MIB / 2, 2)[MIB / 8..]);
     assert_eq!(why(clone(&live, "t/a", "t/d")), Refusal::NotSnapshot);
     assert_eq!(why(clone(&live, "t/a@1", "t/c")), Refusal::Exists);
     assert!(matches!(clone(&live, "t/a@9", "t/d"), Err(Error::NoSuchDataset { .. })));
@@ -81,15 +81,15 @@ fn a_promoted_clone_takes_the_snapshots_along() {
     assert_eq!(["t/a", "t/d", "t/c"].map(origin), [Some("t/c@2".to_string()), Some("t/c@1".to_string()), None]);
     assert!(live.view().bookmark("t/c#m").is_ok() && live.view().bookmark("t/a#m").is_err());
     assert_eq!(all(&live), before, "somebody else pays, not more");
-    assert_eq!(&live.read("t/a", id, MIB)[MIB / 4..], &bytes(MIB, 3)[MIB / 4..]);
+    assert_eq!(&live.read("t/a", ObjectId(id), MIB)[MIB / 4..], &bytes(MIB, 3)[MIB / 4..]);
     // there and back is nowhere
     live.spa.promote("t/a").unwrap();
     assert_eq!(figures(&live), at_first);
     live.spa.promote("t/c").unwrap();
     // and back, after more was written
-    live.write("t/a", id, 0, MIB, 8);
+    live.write("t/a", ObjectId(id), 0, MIB, 8);
     let live = live.judged_and_back();
-    live.write("t/c", id, 0, MIB, 9);
+    live.write("t/c", ObjectId(id), 0, MIB, 9);
     live.spa.promote("t/a").unwrap();
     live.judged();
 }
@@ -120,7 +120,7 @@ fn names_change_with_all_below() {
     live.set("t/a/b", "reservation", 8 << 20).unwrap();
     live.spa.rename("t/a", "t/x/y").unwrap();
     live.adds_up();
-    assert_eq!(live.read("t/x/y/b@s", id, MIB), bytes(MIB, 1));
+    assert_eq!(live.read("t/x/y/b@s", ObjectId(id), MIB), bytes(MIB, 1));
     assert_eq!(live.get("t/x/y/b", "compression").0, 2);
     assert!(live.view().dataset("t/a").is_err());
     assert!(matches!(why(live.spa.rename("t/x", "t/x/y/z")), Refusal::Invalid(_)));
@@ -131,7 +131,7 @@ fn names_change_with_all_below() {
     live.spa.rename_snapshot("t", "s", "z", true).unwrap();
     assert!(live.view().dataset("t/x/y/b@z").is_ok() && live.view().dataset("t/x/y/b@s").is_err());
     let live = live.judged_and_back();
-    assert_eq!(live.read("t/x/y/b", id, MIB), bytes(MIB, 1));
+    assert_eq!(live.read("t/x/y/b", ObjectId(id), MIB), bytes(MIB, 1));
 }
 
 #[test]
@@ -141,10 +141,10 @@ fn back_to_the_last_snapshot() {
     assert_eq!(why(live.spa.rollback("t/a", None)), Refusal::NoSnapshot);
     let id = live.file("t/a", 2 * MIB, 1);
     snap(&live, "t/a@1");
-    live.write("t/a", id, 0, MIB, 2);
+    live.write("t/a", ObjectId(id), 0, MIB, 2);
     snap(&live, "t/a@2");
     let at_2 = live.view().dataset("t/a").unwrap().referenced();
-    live.write("t/a", id, MIB as u64 / 2, MIB, 3);
+    live.write("t/a", ObjectId(id), MIB as u64 / 2, MIB, 3);
     let other = live.file("t/a", MIB, 4);
     assert_eq!(why(live.spa.rollback("t/a", Some("t/a@1"))), Refusal::NotLatest);
     {
@@ -156,12 +156,12 @@ fn back_to_the_last_snapshot() {
     live.adds_up();
     let a = live.view().dataset("t/a").unwrap();
     assert_eq!((a.referenced(), a.written().unwrap()), (at_2, Some(0)));
-    assert_eq!(&live.read("t/a", id, MIB), &bytes(MIB, 2));
-    assert!(a.objset().unwrap().object(other).is_err());
+    assert_eq!(&live.read("t/a", ObjectId(id), MIB), &bytes(MIB, 2));
+    assert!(a.objset().unwrap().object(ObjectId(other)).is_err());
     assert_eq!(a.children().unwrap().len(), 0);
     // it goes on from there
-    live.write("t/a", id, 0, MIB, 7);
-    assert_eq!(&live.read("t/a", id, MIB), &bytes(MIB, 7));
+    live.write("t/a", ObjectId(id), 0, MIB, 7);
+    assert_eq!(&live.read("t/a", ObjectId(id), MIB), &bytes(MIB, 7));
     live.judged();
 }
 
@@ -172,13 +172,13 @@ fn two_heads_change_places() {
     let id = live.file("t/a", 2 * MIB, 1);
     snap(&live, "t/a@1");
     clone(&live, "t/a@1", "t/a/new").unwrap();
-    live.write("t/a/new", id, 0, MIB, 2);
-    live.write("t/a", id, MIB as u64, MIB, 3);
+    live.write("t/a/new", ObjectId(id), 0, MIB, 2);
+    live.write("t/a", ObjectId(id), MIB as u64, MIB, 3);
     assert_eq!(why(live.spa.swap_heads("t/a/new", "t/a", false)), Refusal::Modified);
     live.spa.swap_heads("t/a/new", "t/a", true).unwrap();
     live.adds_up();
-    assert_eq!(live.read("t/a", id, MIB), bytes(MIB, 2));
-    assert_eq!(live.read("t/a/new", id, 2 * MIB)[MIB..], bytes(MIB, 3));
+    assert_eq!(live.read("t/a", ObjectId(id), MIB), bytes(MIB, 2));
+    assert_eq!(live.read("t/a/new", ObjectId(id), 2 * MIB)[MIB..], bytes(MIB, 3));
     live.judged();
 }
 
@@ -238,7 +238,7 @@ fn keys_are_made_inherited_and_changed() {
     let id = live.file("t/e/f", MIB, 1);
     snap(&live, "t/e/f@s");
     clone(&live, "t/e/f@s", "t/c").unwrap();
-    live.write("t/c", id, 0, MIB / 2, 2);
+    live.write("t/c", ObjectId(id), 0, MIB / 2, 2);
     let root = |name: &str| live.view().dataset(name).unwrap().encryption_root().unwrap().unwrap();
     assert_eq!((root("t/e/f"), root("t/c")), ("t/e".to_string(), "t/e".to_string()));
     {
@@ -263,14 +263,14 @@ fn keys_are_made_inherited_and_changed() {
     let live = live.judged_and_back();
     live.spa.load_key("t/e", &key(1).wrapping).unwrap();
     live.spa.load_key("t/e/f", &key(2).wrapping).unwrap();
-    assert_eq!(live.read("t/c", id, MIB)[MIB / 2..], bytes(MIB, 1)[MIB / 2..]);
+    assert_eq!(live.read("t/c", ObjectId(id), MIB)[MIB / 2..], bytes(MIB, 1)[MIB / 2..]);
     live.spa.change_key("t/e/f", ChangeKey::Inherit).unwrap();
     live.spa.change_key("t/e", ChangeKey::NewRoot(key(3))).unwrap();
     assert_eq!(why(live.spa.rename("t/e/f", "t/f")), Refusal::EncryptionRoot);
     live.spa.unload_key("t/e").unwrap();
     assert!(live.spa.load_key("t/e", &key(1).wrapping).is_err());
     live.spa.load_key("t/e", &key(3).wrapping).unwrap();
-    assert_eq!(live.read("t/e/f", id, MIB), bytes(MIB, 1));
+    assert_eq!(live.read("t/e/f", ObjectId(id), MIB), bytes(MIB, 1));
     live.spa.rollback("t/e/f", None).unwrap();
     live.judged();
 }
@@ -302,7 +302,7 @@ fn a_promoted_clone_of_an_encryption_root_becomes_the_root() {
     assert_eq!(["t/e", "t/c", "t/e/f"].map(|name| root(&live, name)), ["t/c", "t/c", "t/c"]);
     let live = live.judged_and_back();
     live.spa.load_key("t/c", &key(1).wrapping).unwrap();
-    assert_eq!(live.read("t/e", id, MIB), bytes(MIB, 1));
+    assert_eq!(live.read("t/e", ObjectId(id), MIB), bytes(MIB, 1));
     encrypted(&live, "t/c/g", None).unwrap();
     live.judged();
 }
@@ -339,7 +339,7 @@ fn every_key_hangs_on_its_root() {
     let live = live.judged_and_back();
     live.spa.load_key("t/e", &key(2).wrapping).unwrap();
     for name in ["t/c", "t/c/f", "t/e/k"] {
-        assert_eq!(live.read(name, id, MIB), bytes(MIB, 1), "{name}");
+        assert_eq!(live.read(name, ObjectId(id), MIB), bytes(MIB, 1), "{name}");
     }
     // a root that moves below a clone of it has nothing to inherit there
     live.spa.change_key("t/e/k", ChangeKey::NewRoot(key(3))).unwrap();
@@ -365,7 +365,7 @@ fn a_key_is_changed_of_all_that_inherit_it_or_of_none() {
     let live = live.judged_and_back();
     assert!(live.spa.load_key("t/e", &key(3).wrapping).is_err());
     live.spa.load_key("t/e", &key(1).wrapping).unwrap();
-    assert_eq!(live.read("t/e/a", id, MIB), bytes(MIB, 1));
+    assert_eq!(live.read("t/e/a", ObjectId(id), MIB), bytes(MIB, 1));
     live.judged();
 }
 
@@ -403,7 +403,7 @@ fn a_scrub_follows_heads_that_change_places() {
         let id = live.file("t/a", 2 * MIB, 1);
         snap(&live, "t/a@1");
         clone(&live, "t/a@1", "t/a/new").unwrap();
-        live.write("t/a/new", id, 0, MIB, 2);
+        live.write("t/a/new", ObjectId(id), 0, MIB, 2);
         live.spa.scrub_begin(0, pool::ScrubRange::default()).unwrap();
         let head = |name: &str| live.view().dataset(name).unwrap();
         let mut place = live.view().scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();

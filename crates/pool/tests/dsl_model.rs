@@ -5,7 +5,7 @@ mod live;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use dmu::Walk;
 use live::Live;
 use pool::testing::Dice;
@@ -64,9 +64,9 @@ fn check(live: &Live, marked: &Marked) {
     assert_eq!(view.root_dir().unwrap().child("$FREE").unwrap().unwrap().phys().used_bytes, 0);
     let all = view.list("t", &ListOptions::ALL).unwrap();
     let all: Vec<Dataset> = all.iter().filter_map(|entry| entry.dataset()).cloned().collect();
-    let blocks: BTreeMap<u64, Blocks> = all.iter().map(|ds| (ds.id(), blocks_of(ds))).collect();
+    let blocks: BTreeMap<ObjectId, Blocks> = all.iter().map(|ds| (ds.id(), blocks_of(ds))).collect();
     let none = Blocks::new();
-    let of = |id: u64| blocks.get(&id).unwrap_or(&none);
+    let of = |id: ObjectId| blocks.get(&id).unwrap_or(&none);
     for ds in &all {
         let (phys, own) = (ds.phys(), of(ds.id()));
         let name = ds.name();
@@ -118,7 +118,7 @@ fn allowed(result: Result<(), Error>) -> bool {
     }
 }
 
-fn step(live: &Live, dice: &Dice, n: usize, file: u64, marked: &mut Marked) -> Option<(&'static str, bool)> {
+fn step(live: &Live, dice: &Dice, n: usize, file: ObjectId, marked: &mut Marked) -> Option<(&'static str, bool)> {
     let view = live.view();
     let all = view.list("t", &ListOptions::ALL).unwrap();
     let all: Vec<&Dataset> = all.iter().filter_map(|entry| entry.dataset()).collect();
@@ -183,7 +183,7 @@ fn run(seed: u64) -> BTreeMap<&'static str, usize> {
     assert_eq!(live.file("t/b", FILE as usize, 2), file);
     let (mut marked, mut done) = (Marked::new(), BTreeMap::new());
     for n in 0..STEPS {
-        if let Some((what, true)) = step(&live, &dice, n, file, &mut marked) {
+        if let Some((what, true)) = step(&live, &dice, n, ObjectId(file), &mut marked) {
             *done.entry(what).or_default() += 1;
         }
         if n % BETWEEN == 0 {

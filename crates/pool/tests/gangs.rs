@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Env, tunable};
+use base::{Env, ObjectId, tunable};
 use dmu::NewObject;
 use ondisk::{BlkPtr, ObjectType};
 use oracle::judge;
@@ -57,7 +57,7 @@ fn content(seed: u64) -> Vec<u8> {
 }
 
 /// Writes a new object and syncs.
-fn write(spa: &Arc<Spa>, seed: u64) -> u64 {
+fn write(spa: &Arc<Spa>, seed: u64) -> ObjectId {
     let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
     let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: BLOCK as u64, ..NewObject::default() };
     let object = objset.alloc_object(&spa.tx(1 << 20).unwrap(), &new).unwrap();
@@ -67,14 +67,14 @@ fn write(spa: &Arc<Spa>, seed: u64) -> u64 {
 }
 
 /// The content of an object, read from the devices.
-fn read(spa: &Arc<Spa>, id: u64) -> Vec<u8> {
+fn read(spa: &Arc<Spa>, id: ObjectId) -> Vec<u8> {
     let view = spa.view().unwrap();
     view.zio().arc().clear();
     view.dataset("t").unwrap().objset().unwrap().object(id).unwrap().read_vec(0, FILE).unwrap()
 }
 
 /// Whether the first block of an object has headers below its header, and how many headers and pieces there are below.
-fn shape(spa: &Arc<Spa>, id: u64) -> (bool, usize) {
+fn shape(spa: &Arc<Spa>, id: ObjectId) -> (bool, usize) {
     let view = spa.view().unwrap();
     let bp = view.dataset("t").unwrap().objset().unwrap().object(id).unwrap().blkptr(0, 0).unwrap().unwrap();
     assert!(bp.is_gang());
@@ -88,7 +88,7 @@ fn state(spa: &Arc<Spa>) -> State {
     found.map_or(State::Disabled, |f| f.state)
 }
 
-fn free(spa: &Arc<Spa>, id: u64) {
+fn free(spa: &Arc<Spa>, id: ObjectId) {
     let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
     objset.free_object(&spa.tx(1 << 20).unwrap(), id).unwrap();
     spa.sync().unwrap();

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::BlkPtr;
 use pool::Pool;
 use pool::testing::{BLOCK, in_memory, noise, object};
@@ -12,7 +13,7 @@ use vdev::{Device, MemoryDevice};
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;
 
-fn pointer(view: &Arc<Pool>, id: u64, blkid: u64) -> BlkPtr {
+fn pointer(view: &Arc<Pool>, id: ObjectId, blkid: u64) -> BlkPtr {
     let object = view.dataset("t").unwrap().objset().unwrap().object(id).unwrap();
     object.blkptr(0, blkid).unwrap().unwrap()
 }

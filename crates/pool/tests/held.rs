@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use base::{Env, Guid, Txg};
+use base::{Env, Guid, ObjectId, Txg};
 use dmu::{NewObject, Object};
 use ondisk::ObjectType;
 use oracle::judge;
@@ -116,7 +116,7 @@ fn bytes(seed: u64) -> Vec<u8> {
 }
 
 /// Another file of so many bytes.
-fn file(spa: &Arc<Spa>, seed: u64) -> u64 {
+fn file(spa: &Arc<Spa>, seed: u64) -> ObjectId {
     let object = object(spa);
     for (n, part) in bytes(seed).chunks(MIB as usize).enumerate() {
         object.write(&spa.tx(MIB).unwrap(), n as u64 * MIB, part).unwrap();
@@ -125,14 +125,14 @@ fn file(spa: &Arc<Spa>, seed: u64) -> u64 {
     object.id()
 }
 
-fn free(spa: &Arc<Spa>, id: u64) {
+fn free(spa: &Arc<Spa>, id: ObjectId) {
     let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
     let object = objset.object(id).unwrap();
     object.free_range(&spa.tx_netfree(MIB).unwrap(), 0, LEN).unwrap();
     spa.sync().unwrap();
 }
 
-fn read(pool: &Arc<Pool>, id: u64) -> Vec<u8> {
+fn read(pool: &Arc<Pool>, id: ObjectId) -> Vec<u8> {
     pool.dataset("t").unwrap().objset().unwrap().object(id).unwrap().read_vec(0, LEN as usize).unwrap()
 }
 

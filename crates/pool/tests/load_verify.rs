@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::{Env, Txg, tunable};
+use base::{Env, ObjectId, Txg, tunable};
 use dmu::NewObject;
 use ondisk::{BlkPtr, ObjectType};
 use pool::testing::noise;
@@ -23,7 +23,7 @@ fn hooks() -> Hooks {
 struct Crashed {
     bytes: Vec<u8>,
     newest: Txg,
-    object: u64,
+    object: ObjectId,
     old: Vec<u8>,
     changed: BlkPtr,
 }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use base::{Errno, Guid};
+use base::{Errno, Guid, ObjectId};
 use live::{Live, why};
 use pool::{Dataset, Error, HeldElsewhere, Refusal};
 
@@ -46,7 +46,7 @@ fn a_snapshot_that_is_read_is_not_destroyed() {
     drop(held.0);
     busy(destroy(&live, "t/a@1", false));
     // the file system, the name, tags, clones: none of that disturbs who reads
-    live.write("t/a", id, 0, 1000, 2);
+    live.write("t/a", ObjectId(id), 0, 1000, 2);
     live.spa.rollback("t/a", None).unwrap();
     live.spa.hold(&[("t/a@1".into(), "tag".into())]).unwrap();
     live.spa.release(&[("t/a@1".into(), "tag".into())]).unwrap();
@@ -111,7 +111,7 @@ fn a_head_that_is_read_is_not_changed() {
     snapshot(&live, "t/a@2");
     live.set("t/a", "atime", 0).unwrap();
     drop(held);
-    live.write("t/a", id, 0, 1000, 2);
+    live.write("t/a", ObjectId(id), 0, 1000, 2);
     // what is held must be what is there
     assert_eq!(why(head.long_hold()), Refusal::Busy);
     drop(live.view().dataset("t/a").unwrap().long_hold().unwrap());
@@ -124,10 +124,10 @@ fn a_head_that_is_read_is_not_changed() {
 /// Another process, that says what it reads; each look must be at a time when it cannot come to read more.
 #[derive(Default)]
 struct Others {
-    held: Mutex<BTreeSet<u64>>,
+    held: Mutex<BTreeSet<ObjectId>>,
     frozen: Arc<Mutex<usize>>,
     unfrozen_looks: Mutex<usize>,
-    opened: Mutex<BTreeSet<u64>>,
+    opened: Mutex<BTreeSet<ObjectId>>,
 }
 
 struct Frozen(Arc<Mutex<usize>>);
@@ -139,7 +139,7 @@ impl Drop for Frozen {
 }
 
 impl HeldElsewhere for Others {
-    fn is_held(&self, _pool: Guid, id: u64) -> bool {
+    fn is_held(&self, _pool: Guid, id: ObjectId) -> bool {
         *self.unfrozen_looks.lock().unwrap() += usize::from(*self.frozen.lock().unwrap() == 0);
         self.held.lock().unwrap().contains(&id)
     }
@@ -149,7 +149,7 @@ impl HeldElsewhere for Others {
         Box::new(Frozen(self.frozen.clone()))
     }
 
-    fn opened(&self, _pool: Guid, id: u64) {
+    fn opened(&self, _pool: Guid, id: ObjectId) {
         self.opened.lock().unwrap().insert(id);
     }
 }

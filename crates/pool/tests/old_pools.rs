@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Errno, Txg};
+use base::{Errno, ObjectId, Txg};
 use codec::crypt::WrappingKey;
 use ondisk::Uberblock;
 use ondisk::zil::{Record, TxType};
@@ -168,7 +168,7 @@ fn a_snapshot_beside_a_log() {
         let fs = fs.unwrap();
         let objset = spa.objset(&fs).unwrap();
         let log = || {
-            let record = Record::Truncate { foid: 1 << 40, offset: 0, length: 1 }.encode(TxType::Truncate);
+            let record = Record::Truncate { foid: ObjectId(1 << 40), offset: 0, length: 1 }.encode(TxType::Truncate);
             let zil = spa.zil(&objset);
             let itx = Itx { record, object: None, sync: true, data: ItxData::InRecord };
             zil.assign(&spa.tx(1 << 10).unwrap(), itx);

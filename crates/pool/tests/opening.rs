@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Output;
 
-use base::{Errno, Txg};
+use base::{Errno, ObjectId, Txg};
 use common::{open, truth_options};
 use oracle::fixtures;
 use oracle::said::Call;
@@ -147,7 +147,7 @@ fn what_is_not_there_is_said_so() {
     let newer = pool.dataset(&format!("{name}/clone2@three")).unwrap();
     assert!(newer.written_since(&older).is_ok());
     assert_eq!(older.written_since(&newer).unwrap_err().errno(), Errno::EXDEV);
-    assert!(pool.dataset_by_id(1).is_err() && pool.dataset_by_id(1 << 40).is_err());
+    assert!(pool.dataset_by_id(ObjectId(1)).is_err() && pool.dataset_by_id(ObjectId(1 << 40)).is_err());
     for entry in pool.list(&name, &ListOptions::ALL).unwrap() {
         if let Some(ds) = entry.dataset() {
             assert_eq!(pool.dataset_by_id(ds.id()).unwrap().name(), ds.name());

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Env, Errno, tunable};
+use base::{Env, Errno, ObjectId, tunable};
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
 use oracle::judge;
@@ -70,7 +70,7 @@ fn file(spa: &Arc<Spa>, fs: &str) -> Object {
     objset.alloc_object(&spa.tx(1 << 20).unwrap(), &new).unwrap()
 }
 
-fn again(spa: &Arc<Spa>, fs: &str, id: u64) -> Object {
+fn again(spa: &Arc<Spa>, fs: &str, id: ObjectId) -> Object {
     spa.objset(&spa.view().unwrap().dataset(fs).unwrap()).unwrap().object(id).unwrap()
 }
 

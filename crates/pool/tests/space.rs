@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Output;
 use std::sync::Arc;
 
+use base::ObjectId;
 use common::{open, truth_options};
 use oracle::fixtures;
 use oracle::said::Call;
@@ -17,7 +18,7 @@ use pool::Pool;
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Metaslab {
     offset: u64,
-    object: u64,
+    object: ObjectId,
     unflushed: u64,
     free: BTreeMap<u32, u64>,
 }
@@ -32,7 +33,7 @@ fn by_zdb(output: &str) -> BTreeMap<(u64, u64), Metaslab> {
             ["metaslab", id, "offset", offset, "spacemap", object, "free", ..] => {
                 let key: (u64, u64) = (vdev, id.parse().unwrap());
                 let offset = u64::from_str_radix(offset, 16).unwrap();
-                all.insert(key, Metaslab { offset, object: object.parse().unwrap(), ..Metaslab::default() });
+                all.insert(key, Metaslab { offset, object: ObjectId(object.parse().unwrap()), ..Metaslab::default() });
                 (current, in_memory) = (Some(key), false);
             }
             ["In-memory", "histogram:"] => in_memory = true,

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Env, Guid};
+use base::{Env, Guid, ObjectId};
 use dmu::{NewObject, NewZap, Zap};
 use ondisk::send::Begin;
 use ondisk::{ObjectType, ObjsetType, Uberblock};
@@ -62,8 +62,8 @@ fn write(spa: &Arc<Spa>, fs: &str) {
 fn volume(spa: &Arc<Spa>, name: &str) {
     let init = |objset: &Arc<dmu::Objset>, tx: &dmu::Tx| {
         let data = NewObject { object_type: ObjectType::ZVOL, block_size: 8192, ..NewObject::default() };
-        objset.claim_object(tx, 1, &data)?;
-        let new = NewZap { object_type: ObjectType::ZVOL_PROP, id: Some(2), ..NewZap::default() };
+        objset.claim_object(tx, ObjectId(1), &data)?;
+        let new = NewZap { object_type: ObjectType::ZVOL_PROP, id: Some(ObjectId(2)), ..NewZap::default() };
         Zap::create_with(tx, objset, &new)?.add_u64(tx, "size", 1 << 20)
     };
     spa.create_dataset(NewDataset::inheriting(name, ObjsetType::Zvol), Box::new(init)).unwrap();

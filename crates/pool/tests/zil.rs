@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Env, Txg, tunable};
+use base::{Env, ObjectId, Txg, tunable};
 use codec::crypt::{Suite, WrappingKey};
 use dmu::{NewObject, Object, Objset};
 use ondisk::zil::{Record, TxType, Write};
@@ -88,12 +88,12 @@ fn zdb(dir: &Path, option: &str) -> Option<String> {
 struct Files(Arc<Objset>);
 
 impl WriteSource for Files {
-    fn copy(&self, object: u64, _: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+    fn copy(&self, object: ObjectId, _: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
         buf.copy_from_slice(&self.0.object(object)?.read_vec(offset, buf.len())?);
         Ok(Got::Data)
     }
 
-    fn write_block(&self, _: u64, _: u64, _: u64, _: u64, _: Txg) -> Result<BlockGot, dmu::Error> {
+    fn write_block(&self, _: ObjectId, _: u64, _: u64, _: u64, _: Txg) -> Result<BlockGot, dmu::Error> {
         Ok(BlockGot::Copy)
     }
 }

@@ -32,7 +32,7 @@ pub fn options(record: &Imported) -> OpenOptions {
 pub fn candidate(record: &Imported) -> Result<Candidate, Error> {
     let paths: Vec<PathBuf> = record.devices.iter().filter(|path| path.exists()).cloned().collect();
     let found = vdev::import::scan(&paths).map_err(|source| Error::Devices { name: record.name.clone(), source })?;
-    let candidate = found.into_iter().find(|c| c.guid.0 == record.guid);
+    let candidate = found.into_iter().find(|c| c.guid == record.guid);
     let gone = || match vdev::import::denied(&record.devices).into_iter().next() {
         Some(path) => Error::Denied { name: record.name.clone(), path },
         None => Error::Gone { name: record.name.clone() },

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Env, Guid};
+use base::Env;
 use control::Failed;
 use nvlist::{NvList, Value};
 use pool::{ImportOptions, OpenOptions, Pool, Spa};
@@ -138,14 +138,14 @@ impl<'a> Import<'a> {
     pub(crate) fn begin(site: &'a Site, candidate: &'a Candidate, how: How) -> Result<Import<'a>, Error> {
         let name = how.name.clone().unwrap_or_else(|| candidate.name.clone());
         let reserved = records::lock_names(&**site.front())?;
-        if site.all()?.iter().any(|other| other.name == name || other.guid == candidate.guid.0) {
+        if site.all()?.iter().any(|other| other.name == name || other.guid == candidate.guid) {
             return Err(Error::NameTaken { name });
         }
         // left behind by a process that ended after the last export
         iostats::forget(candidate.guid);
-        left::forget(candidate.guid.0);
+        left::forget(candidate.guid);
         let record = Imported {
-            guid: candidate.guid.0,
+            guid: candidate.guid,
             name,
             name_on_disk: candidate.name.clone(),
             devices: devices_of(candidate),
@@ -274,7 +274,7 @@ fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
 
 /// Posts the event that a pool was imported.
 fn note_import(record: &Imported) {
-    let (env, of) = (Env::system(), (record.name.as_str(), Guid(record.guid)));
+    let (env, of) = (Env::system(), (record.name.as_str(), record.guid));
     pool::events::post(&env, of, "config_sync", &NvList::new());
     pool::events::post(&env, of, "pool_import", &NvList::new());
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use base::{Env, Guid, Txg, tunable};
+use base::{Env, Guid, ObjectId, Txg, tunable};
 use pool::{Spa, Txgs};
 use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
@@ -159,7 +159,7 @@ impl Watched {
     /// Its name: it may have been imported under another one than it has on disk.
     fn imported_as(&self) -> String {
         let all = records::all(&|_| ()).ok();
-        let imported = all.and_then(|all| all.into_iter().find(|one| one.guid == self.pool.0));
+        let imported = all.and_then(|all| all.into_iter().find(|one| one.guid == self.pool));
         imported.map_or_else(|| self.name.clone(), |one| one.name)
     }
 
@@ -297,7 +297,7 @@ pub fn publish() {
     });
     for (pool, new) in news {
         // a pool that is not imported any more, or not yet, has no record
-        if !new.is_none() && records::is_remembered(pool.0) {
+        if !new.is_none() && records::is_remembered(pool) {
             let _told = add(pool, new);
         }
     }
@@ -406,7 +406,7 @@ fn encode(record: &Record) -> Value {
         (process.to_string(), json!({ "at_ns": queues.at.as_nanos() as u64, "leaves": leaves }))
     });
     let lost = |LostBlock { objset, object, level, blkid, birth }: &LostBlock| {
-        json!([objset, object, level.cast_unsigned(), blkid, birth.0])
+        json!([objset.0, object.0, level.cast_unsigned(), blkid, birth.0])
     };
     json!({
         "lost": record.lost.iter().map(lost).collect::<Vec<_>>(),
@@ -439,6 +439,7 @@ fn decode(text: &str) -> Option<Record> {
     };
     let lost = |block: &Value| match *words(block)? {
         [objset, object, level, blkid, birth] => {
+            let (objset, object) = (ObjectId(objset), ObjectId(object));
             Some(LostBlock { objset, object, level: level.cast_signed(), blkid, birth: Txg(birth) })
         }
         _ => None,
@@ -467,7 +468,13 @@ mod tests {
             since: Duration::from_nanos(1 << 60),
             devices: HashMap::from([(Guid(u64::MAX), io)]),
             errors: BTreeMap::from([(Guid(7), VdevErrors { read: 1, write: u64::MAX, checksum: 3 })]),
-            lost: BTreeSet::from([LostBlock { objset: 1, object: 2, level: -1, blkid: u64::MAX, birth: Txg(9) }]),
+            lost: BTreeSet::from([LostBlock {
+                objset: ObjectId(1),
+                object: ObjectId(2),
+                level: -1,
+                blkid: u64::MAX,
+                birth: Txg(9),
+            }]),
             queues: BTreeMap::from([(4, Queues { at, leaves: BTreeMap::from([(Guid(9), depths)]) })]),
         };
         assert_eq!(decode(&encode(&record).to_string()), Some(record.clone()));

@@ -19,35 +19,35 @@ use crate::records;
 use crate::state::Folder;
 
 /// The files of the pools that this command writes.
-static OPEN: Mutex<BTreeMap<u64, File>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<Guid, File>> = Mutex::new(BTreeMap::new());
 
 /// The file in the state folder.
-fn name(guid: u64) -> String {
+fn name(guid: Guid) -> String {
     format!("{guid}.left")
 }
 
 /// Notes a txg that is on disk. Nothing is noted for a pool that is not imported, or if the note cannot be written.
 pub fn note(pool: Guid, txg: Txg) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !open.contains_key(&pool.0) && records::is_remembered(pool.0) {
-        let file = Folder::open().and_then(|folder| folder.shared_file(&name(pool.0)));
-        open.extend(file.ok().map(|file| (pool.0, file)));
+    if !open.contains_key(&pool) && records::is_remembered(pool) {
+        let file = Folder::open().and_then(|folder| folder.shared_file(&name(pool)));
+        open.extend(file.ok().map(|file| (pool, file)));
     }
-    if let Some(file) = open.get(&pool.0) {
+    if let Some(file) = open.get(&pool) {
         let _noted = file.write_all_at(format!("{:016x}\n", txg.0).as_bytes(), 0);
     }
 }
 
 /// The txg that was noted of an imported pool.
 #[must_use]
-pub fn of(guid: u64) -> Option<Txg> {
+pub fn of(guid: Guid) -> Option<Txg> {
     let text = Folder::open().and_then(|folder| folder.read(&name(guid))).ok()?;
     let text = String::from_utf8(text).ok()?;
     u64::from_str_radix(text.trim_end(), 16).ok().map(Txg)
 }
 
 /// Removes the note of a pool that is exported, or imported anew.
-pub fn forget(guid: u64) {
+pub fn forget(guid: Guid) {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&guid);
     drop(Folder::open().and_then(|folder| folder.remove(&name(guid))));
 }

@@ -25,7 +25,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use pool::HeldElsewhere;
 
 use crate::state::{self, Folder, Lock, Patience, is_locked};
@@ -65,13 +65,13 @@ impl Looking {
         if record.readonly {
             return None;
         }
-        let pool = Guid(record.guid);
+        let pool = record.guid;
         Some(Looking { pool, _lock: lock(pool, front).ok()? })
     }
 
     /// Holds the datasets with these object numbers.
     #[must_use]
-    pub fn hold(self, datasets: impl IntoIterator<Item = u64>) -> Option<Held> {
+    pub fn hold(self, datasets: impl IntoIterator<Item = ObjectId>) -> Option<Held> {
         let mut told = Told::new(self.pool, HELD).ok()?;
         datasets.into_iter().try_for_each(|dataset| told.add(dataset)).ok()?;
         Some(Held { pool: self.pool, _told: told })
@@ -82,7 +82,7 @@ impl Held {
     /// Returns whether another command has opened the head for changes. If none has, none will; but the head may have
     /// changed since it was looked up.
     #[must_use]
-    pub fn is_open_elsewhere(&self, head: u64) -> bool {
+    pub fn is_open_elsewhere(&self, head: ObjectId) -> bool {
         is_told(self.pool, OPEN, head)
     }
 }
@@ -112,11 +112,11 @@ impl std::fmt::Debug for OtherCommands {
 #[derive(Debug)]
 struct Opened {
     told: Told,
-    ids: BTreeSet<u64>,
+    ids: BTreeSet<ObjectId>,
 }
 
 impl HeldElsewhere for OtherCommands {
-    fn is_held(&self, pool: Guid, id: u64) -> bool {
+    fn is_held(&self, pool: Guid, id: ObjectId) -> bool {
         is_told(pool, HELD, id)
     }
 
@@ -126,7 +126,7 @@ impl HeldElsewhere for OtherCommands {
         Box::new(lock)
     }
 
-    fn opened(&self, pool: Guid, id: u64) {
+    fn opened(&self, pool: Guid, id: ObjectId) {
         let mut this = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if this.is_none() {
             // one process writes a pool at a time: files that others left are stale
@@ -157,7 +157,7 @@ impl Told {
         Ok(Told { folder, name, file })
     }
 
-    fn add(&mut self, id: u64) -> io::Result<()> {
+    fn add(&mut self, id: ObjectId) -> io::Result<()> {
         self.file.write_all(format!("{id}\n").as_bytes())
     }
 }
@@ -170,7 +170,7 @@ impl Drop for Told {
 }
 
 /// Returns whether a live command has listed the dataset.
-fn is_told(pool: Guid, kind: &str, id: u64) -> bool {
+fn is_told(pool: Guid, kind: &str, id: ObjectId) -> bool {
     let line = id.to_string();
     let Some((folder, names)) = files(pool, kind) else { return false };
     names.iter().any(|name| {

@@ -134,7 +134,7 @@ impl Machine {
         let new = NewVdevs::of_list(input.get_nvlist("config").unwrap_or(&NvList::new()))?;
         let devices = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
         let record = Imported {
-            guid: control.spa().guid().0,
+            guid: control.spa().guid(),
             name: visible,
             name_on_disk: name.to_owned(),
             devices,

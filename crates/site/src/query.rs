@@ -201,7 +201,7 @@ fn place(vdev: &mut NvList, devices: &HashMap<Guid, String>, suspended: Option<&
     if let Some(path) = devices.get(&guid) {
         vdev.insert(key::PATH, path.as_str());
     }
-    if let Some(health) = suspended.and_then(|suspended| suspended.vdevs.get(&guid.0)) {
+    if let Some(health) = suspended.and_then(|suspended| suspended.vdevs.get(&guid)) {
         let mut stats = VdevStats::of(vdev);
         stats.set_health(health.state, health.aux);
         stats.put(vdev);

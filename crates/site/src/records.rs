@@ -9,6 +9,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base::{Guid, ObjectId};
 use serde_json::{Map, Value, json};
 
 use crate::state::{self, Folder, Lock, Patience};
@@ -18,7 +19,7 @@ use crate::{Error, Front};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The pool's identity.
-    pub guid: u64,
+    pub guid: Guid,
     /// The name that it was imported under.
     pub name: String,
     /// Its name on disk.
@@ -38,10 +39,10 @@ pub struct Imported {
     /// An identity of this import (OpenZFS: the property `load_guid`).
     pub load_guid: u64,
     /// The directories of encryption roots, and the `file://` location of their key. Names may change, and a root may give way to its clone.
-    pub keys: Vec<(u64, String)>,
+    pub keys: Vec<(ObjectId, String)>,
     /// The directories of encryption roots whose key was unloaded: no command reads it from its location without being
     /// asked to.
-    pub unloaded: Vec<u64>,
+    pub unloaded: Vec<ObjectId>,
 }
 
 /// The folder of the site: `$ZUSE_STATE`, else the user's.
@@ -136,7 +137,7 @@ pub fn lock_names(front: &dyn Front) -> Result<Names, Error> {
 
 /// Returns whether a pool is imported.
 #[must_use]
-pub fn is_remembered(guid: u64) -> bool {
+pub fn is_remembered(guid: Guid) -> bool {
     folder().is_ok_and(|dir| dir.join(format!("{guid}.json")).exists())
 }
 
@@ -144,8 +145,8 @@ pub fn is_remembered(guid: u64) -> bool {
 ///
 /// # Errors
 /// When the record cannot be removed.
-pub fn forget(guid: u64) -> Result<(), Error> {
-    crate::iostats::forget(base::Guid(guid));
+pub fn forget(guid: Guid) -> Result<(), Error> {
+    crate::iostats::forget(guid);
     crate::left::forget(guid);
     crate::agent::drop_pool(guid);
     let name = format!("{guid}.json");
@@ -175,7 +176,7 @@ fn encode(pool: &Imported) -> Value {
         "altroot": pool.altroot,
         "load_guid": pool.load_guid.to_string(),
         "keylocations": keys,
-        "unloaded": pool.unloaded,
+        "unloaded": pool.unloaded.iter().map(|root| root.0).collect::<Vec<_>>(),
     })
 }
 
@@ -184,10 +185,10 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
     let text = |key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
     let flag = |key: &str| v.get(key).and_then(Value::as_bool).unwrap_or(false);
     let keys = v.get("keylocations").and_then(Value::as_object);
-    let keys =
-        keys.map(|keys| keys.iter().filter_map(|(root, at)| Some((root.parse().ok()?, at.as_str()?.to_owned()))));
+    let keys = keys
+        .map(|keys| keys.iter().filter_map(|(root, at)| Some((ObjectId(root.parse().ok()?), at.as_str()?.to_owned()))));
     Some(Imported {
-        guid: text("guid")?.parse().ok()?,
+        guid: Guid(text("guid")?.parse().ok()?),
         name: text("name")?,
         name_on_disk: text("name_on_disk")?,
         devices: v.get("devices")?.as_array()?.iter().filter_map(path_of_json).collect(),
@@ -198,7 +199,14 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
         altroot: text("altroot"),
         load_guid: text("load_guid").and_then(|g| g.parse().ok()).unwrap_or(0),
         keys: keys.map(Iterator::collect).unwrap_or_default(),
-        unloaded: v.get("unloaded").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect(),
+        unloaded: v
+            .get("unloaded")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .map(ObjectId)
+            .collect(),
     })
 }
 
@@ -231,7 +239,7 @@ mod tests {
     fn what_is_remembered_is_what_was_said() {
         let odd = PathBuf::from(std::ffi::OsString::from_vec(vec![b'/', 0xff]));
         let pool = Imported {
-            guid: u64::MAX,
+            guid: Guid(u64::MAX),
             name: "new".into(),
             name_on_disk: "old".into(),
             devices: vec!["/dev/a".into(), odd],
@@ -241,8 +249,8 @@ mod tests {
             missing_log: true,
             altroot: Some("/mnt".into()),
             load_guid: 1 << 63,
-            keys: vec![(54, "file:///k".into())],
-            unloaded: vec![u64::MAX, 54],
+            keys: vec![(ObjectId(54), "file:///k".into())],
+            unloaded: vec![ObjectId(u64::MAX), ObjectId(54)],
         };
         assert_eq!(decode(encode(&pool).to_string().as_bytes()), Some(pool));
         assert_eq!(decode(b"{}"), None);

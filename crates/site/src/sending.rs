@@ -67,12 +67,12 @@ impl Query {
     /// The request in the state that the pool has now; `None` if it was not written since it was opened.
     fn anew(&self, site: &Site, to: &Dataset, input: &NvList) -> Result<Option<Anew>, Failed> {
         let txg = |pool: &pool::Pool| pool.uberblock().txg;
-        if left::of(self.guid().0).is_none_or(|left| left <= txg(self.pool())) {
+        if left::of(self.guid()).is_none_or(|left| left <= txg(self.pool())) {
             return Ok(None);
         }
         let gone = |name: &str| PoolError::NoSuchDataset { name: name.to_owned() };
         let mut pool = site.of_dataset(self.name()).map_err(opening)?;
-        if pool.as_ref().is_some_and(|pool| left::of(self.guid().0).is_some_and(|left| left > txg(pool))) {
+        if pool.as_ref().is_some_and(|pool| left::of(self.guid()).is_some_and(|left| left > txg(pool))) {
             site.look_again();
             pool = site.of_dataset(self.name()).map_err(opening)?;
         }

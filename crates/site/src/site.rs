@@ -119,7 +119,7 @@ impl Site {
     /// The current record of an open pool; `None` if it is not imported any more.
     #[must_use]
     pub fn record(&self, pool: &Pool) -> Option<Imported> {
-        self.all().ok()?.into_iter().find(|record| record.guid == pool.guid().0)
+        self.all().ok()?.into_iter().find(|record| record.guid == pool.guid())
     }
 }
 
@@ -227,13 +227,13 @@ impl Site {
     #[must_use]
     pub fn devices(&self, pool: &Pool) -> HashMap<Guid, String> {
         let reading = self.reading();
-        reading.iter().find(|one| one.record.guid == pool.guid().0).map(|one| one.devices.clone()).unwrap_or_default()
+        reading.iter().find(|one| one.record.guid == pool.guid()).map(|one| one.devices.clone()).unwrap_or_default()
     }
 
     /// The record of a pool at the time when it was opened for reading.
     #[must_use]
     pub fn opened_as(&self, pool: &Pool) -> Option<Imported> {
-        self.reading().iter().find(|one| one.record.guid == pool.guid().0).map(|one| one.record.clone())
+        self.reading().iter().find(|one| one.record.guid == pool.guid()).map(|one| one.record.clone())
     }
 
     /// Returns whether another process has changed or exported an open pool since it was opened.
@@ -281,7 +281,7 @@ impl Site {
     /// The pool, if this process changes it ([`Site::show_changes`], [`Machine::keeping_open`](crate::Machine::keeping_open)).
     #[must_use]
     pub fn changing(&self, record: &Imported) -> Option<Arc<Spa>> {
-        self.writing().iter().find(|spa| spa.guid().0 == record.guid).cloned()
+        self.writing().iter().find(|spa| spa.guid() == record.guid).cloned()
     }
 
     /// Ends [`Site::show_changes`]: the process no longer changes this pool.

@@ -28,7 +28,7 @@ const DECODE_TRIES: u32 = 100;
 const DECODE_EVERY: Duration = Duration::from_millis(10);
 
 /// The files of the pools that are suspended in this process, and whether they are going on.
-static HELD: Mutex<BTreeMap<u64, Held>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<BTreeMap<Guid, Held>> = Mutex::new(BTreeMap::new());
 
 struct Held {
     file: File,
@@ -36,12 +36,12 @@ struct Held {
 }
 
 /// The file that says how a pool is suspended.
-fn told(guid: u64) -> String {
+fn told(guid: Guid) -> String {
     format!("{guid}.suspended")
 }
 
 /// The request to clear it.
-fn asked(guid: u64) -> String {
+fn asked(guid: Guid) -> String {
     format!("{guid}.clear")
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct Watch(pub(crate) Arc<dyn Front>);
 impl SuspendWatch for Watch {
     fn suspended(&self, pool: &SuspendedPool) {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if !held.contains_key(&pool.guid.0) {
+        if !held.contains_key(&pool.guid) {
             self.0.suspended(pool);
-            held.extend(hold(pool.guid.0).map(|file| (pool.guid.0, Held { file, resuming: false })));
+            held.extend(hold(pool.guid).map(|file| (pool.guid, Held { file, resuming: false })));
         }
-        if let Some(held) = held.get_mut(&pool.guid.0) {
+        if let Some(held) = held.get_mut(&pool.guid) {
             held.resuming = false;
             let text = encode(pool).to_string();
             // what cannot be written is not seen by others
@@ -64,21 +64,21 @@ impl SuspendWatch for Watch {
     }
 
     fn clear_wanted(&self, pool: Guid) -> Option<Option<Guid>> {
-        let (folder, name) = (Folder::open().ok()?, asked(pool.0));
+        let (folder, name) = (Folder::open().ok()?, asked(pool));
         let text = String::from_utf8(folder.read(&name).ok()?).ok()?;
         folder.remove(&name).ok()?;
         Some(text.trim().parse().ok().map(Guid))
     }
 
     fn cleared(&self, pool: Guid, vdevs: Option<&[Guid]>) {
-        if records::is_remembered(pool.0) {
+        if records::is_remembered(pool) {
             iostats::clear(pool, |vdev| vdevs.is_none_or(|vdevs| vdevs.contains(&vdev)));
         }
     }
 
     fn resumed(&self, pool: Guid) {
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = held.get_mut(&pool.0) {
+        if let Some(held) = held.get_mut(&pool) {
             held.resuming = true;
         }
     }
@@ -87,14 +87,14 @@ impl SuspendWatch for Watch {
 /// Notes that a txg of a pool is on disk: a pool that was suspended is not any more.
 pub(crate) fn synced(pool: Guid) {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    if held.get(&pool.0).is_some_and(|held| held.resuming) {
-        drop(Folder::open().and_then(|folder| folder.remove(&told(pool.0))));
-        held.remove(&pool.0);
+    if held.get(&pool).is_some_and(|held| held.resuming) {
+        drop(Folder::open().and_then(|folder| folder.remove(&told(pool))));
+        held.remove(&pool);
     }
 }
 
 /// Opens and locks the file of a pool that is suspended in this process.
-fn hold(guid: u64) -> Option<File> {
+fn hold(guid: Guid) -> Option<File> {
     let file = Folder::open().and_then(|folder| folder.shared_file(&told(guid))).ok()?;
     file.try_lock().ok().map(|()| file)
 }
@@ -107,9 +107,9 @@ pub struct Suspended {
     /// Whether those who use it wait (`failmode=wait`), or get errors.
     pub waits: bool,
     /// The vdevs with their states.
-    pub vdevs: BTreeMap<u64, Health>,
+    pub vdevs: BTreeMap<Guid, Health>,
     /// The names of the vdevs, of leaves the paths.
-    names: BTreeMap<u64, String>,
+    names: BTreeMap<Guid, String>,
     /// How often it was suspended, if that is known.
     count: Option<u64>,
 }
@@ -128,12 +128,12 @@ impl Suspended {
     /// Returns the vdev that the user calls `wanted`: by its guid, its name, or the last component of its path.
     #[must_use]
     pub fn vdev(&self, wanted: &str) -> Option<Guid> {
-        let is = |(guid, name): &(&u64, &String)| {
+        let is = |(guid, name): &(&Guid, &String)| {
             guid.to_string() == wanted
                 || *name == wanted
                 || name.rsplit_once('/').is_some_and(|(_, last)| last == wanted)
         };
-        self.names.iter().find(is).map(|(guid, _)| Guid(*guid))
+        self.names.iter().find(is).map(|(guid, _)| *guid)
     }
 }
 
@@ -158,7 +158,7 @@ pub fn of(guid: Guid) -> Option<Suspended> {
 }
 
 fn open(guid: Guid) -> Option<File> {
-    Folder::open().and_then(|folder| folder.file(&told(guid.0))).ok()
+    Folder::open().and_then(|folder| folder.file(&told(guid))).ok()
 }
 
 /// Asks the process that has a suspended pool open to clear one device, or all, and waits for the outcome.
@@ -168,7 +168,7 @@ fn open(guid: Guid) -> Option<File> {
 pub fn clear(guid: Guid, before: &Suspended, device: Option<Guid>) -> Result<(), String> {
     let patience = busy_wait();
     let text = device.map_or_else(|| "all".to_owned(), |device| device.0.to_string());
-    let name = asked(guid.0);
+    let name = asked(guid);
     let folder = Folder::open().map_err(|e| e.to_string())?;
     let cannot = |e: io::Error| format!("{}: {e}", folder.path().join(&name).display());
     folder.replace_shared(&name, text.as_bytes()).map_err(cannot)?;
@@ -218,8 +218,8 @@ fn decode(bytes: &[u8]) -> Option<Suspended> {
     Some(Suspended {
         cause: v.get("cause")?.as_str()?.to_owned(),
         waits: v.get("waits")?.as_bool()?,
-        vdevs: vdevs.iter().filter_map(|(guid, v)| Some((guid.parse().ok()?, health(v)?))).collect(),
-        names: vdevs.iter().filter_map(|(guid, v)| Some((guid.parse().ok()?, name(v)?))).collect(),
+        vdevs: vdevs.iter().filter_map(|(guid, v)| Some((Guid(guid.parse().ok()?), health(v)?))).collect(),
+        names: vdevs.iter().filter_map(|(guid, v)| Some((Guid(guid.parse().ok()?), name(v)?))).collect(),
         count: Some(v.get("count")?.as_u64()?),
     })
 }

@@ -55,7 +55,7 @@ impl Site {
 
     /// The current record of a pool that is changed.
     fn record_of(&self, control: &Control) -> Result<Imported, Failed> {
-        let (guid, name) = (control.spa().guid().0, control.spa().name());
+        let (guid, name) = (control.spa().guid(), control.spa().name());
         let found = self.all().map_err(opening)?.into_iter().find(|record| record.guid == guid);
         found.ok_or_else(|| opening(Error::NoSuchPool { name: name.to_owned() }))
     }

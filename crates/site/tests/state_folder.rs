@@ -40,7 +40,7 @@ fn run(test: &str, what: &str, state: &Path) {
 fn use_all() {
     let front: Arc<dyn Front> = Arc::new(Silent);
     left::note(POOL, Txg(7));
-    let _noted = left::of(POOL.0);
+    let _noted = left::of(POOL);
     let _cleared = events::clear();
     let _events = events::since(0);
     iostats::clear(POOL, |_| true);
@@ -49,14 +49,14 @@ fn use_all() {
     let hooks = writing::hooks(&front);
     let _wanted = hooks.suspend_watch.as_ref().and_then(|watch: &Arc<dyn SuspendWatch>| watch.clear_wanted(POOL));
     let _records = site::records::all(&|_| ());
-    let _dropped = agent::drop_pool(POOL.0);
+    let _dropped = agent::drop_pool(POOL);
     let reading = readers::Reading::begin();
     let _oldest = readers::OtherReaders.oldest(POOL);
     drop(readers::OtherReaders.overtake_all(POOL));
     drop(reading);
     let others = hooks.held_elsewhere.unwrap();
-    others.opened(POOL, 1);
-    let _held = others.is_held(POOL, 2);
+    others.opened(POOL, base::ObjectId(1));
+    let _held = others.is_held(POOL, base::ObjectId(2));
     drop(others.freeze(POOL));
 }
 

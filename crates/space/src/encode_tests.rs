@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::spacemap::SpaceMapHeader;
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ proptest! {
             alloc += delta;
             expected.push((n as u64 + 1, action, range));
         }
-        let header = SpaceMapHeader { object: 1, length: raw.len() as u64, alloc, histogram: None };
+        let header = SpaceMapHeader { object: ObjectId(1), length: raw.len() as u64, alloc, histogram: None };
         let mut found: Vec<(u64, Action, Range<u64>)> = Vec::new();
         for change in SpaceMapReader::new(&header, geometry, blocks(&raw)) {
             let c = change.unwrap();
@@ -63,7 +63,7 @@ fn two_words_do_not_straddle_a_block() {
     assert_eq!(delta, -20 * 512);
     // the debug word, 7 entries, padding; 8 entries; 5 entries
     assert_eq!(raw.len() as u64, BLOCK + BLOCK + 5 * 16);
-    let header = SpaceMapHeader { object: 0, length: raw.len() as u64, alloc: delta, histogram: None };
+    let header = SpaceMapHeader { object: ObjectId(0), length: raw.len() as u64, alloc: delta, histogram: None };
     let log = decode_log(Txg(9), &header, blocks(&raw)).unwrap();
     assert_eq!(log.iter().map(|c| c.start..c.end).collect::<RangeTree>(), tree);
 }

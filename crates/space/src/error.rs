@@ -1,4 +1,4 @@
-use base::Txg;
+use base::{ObjectId, Txg};
 
 /// Reasons why space cannot be accounted for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum Error {
     #[error("space map {object} has {header} bytes allocated and {changes} in logs, its metaslab {allocated}")]
     Miscount {
         /// The space map.
-        object: u64,
+        object: ObjectId,
         /// The amount in the header.
         header: i64,
         /// The changes that are in logs only: allocated less freed.

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 
 /// A metaslab: top-level vdev and number.
 pub type MetaslabId = (u32, u32);
@@ -22,7 +22,7 @@ pub type MetaslabId = (u32, u32);
 /// One log (OpenZFS: `spa_log_sm_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Log {
-    object: u64,
+    object: ObjectId,
     blocks: u64,
 }
 
@@ -133,7 +133,7 @@ impl LogSpace {
     #[must_use]
     pub fn load(
         physical_memory: u64,
-        logs: impl IntoIterator<Item = (Txg, u64, u64)>,
+        logs: impl IntoIterator<Item = (Txg, ObjectId, u64)>,
         metaslabs: impl IntoIterator<Item = (MetaslabId, Txg, bool)>,
     ) -> Self {
         let mut this = LogSpace::new(physical_memory);
@@ -204,7 +204,7 @@ impl LogSpace {
     }
 
     /// Begins the log of `txg`, which is space map object `object`.
-    pub fn start(&mut self, txg: Txg, object: u64) {
+    pub fn start(&mut self, txg: Txg, object: ObjectId) {
         self.logs.insert(txg, Log { object, blocks: 0 });
         self.set_block_limit();
     }
@@ -279,7 +279,7 @@ impl LogSpace {
     }
 
     /// Removes and returns the logs that are no longer needed: txg and object. The log of the syncing txg is always kept.
-    pub fn take_obsolete(&mut self) -> Vec<(Txg, u64)> {
+    pub fn take_obsolete(&mut self) -> Vec<(Txg, ObjectId)> {
         let Some((oldest, _)) = self.by_flushed.first().copied() else { return Vec::new() };
         let needed = self.logs.split_off(&oldest);
         let gone = std::mem::replace(&mut self.logs, needed);

@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns `rows` logs of `blocks` blocks each from txg 100 on, with `dirty` dirty metaslabs last flushed in each.
 fn loaded(rows: u64, blocks: u64, dirty: u64) -> LogSpace {
-    let logs = (0..rows).map(|n| (Txg(100 + n), n + 1, blocks));
+    let logs = (0..rows).map(|n| (Txg(100 + n), ObjectId(n + 1), blocks));
     let metaslabs = (0..rows * dirty).map(|n| ((0, n as u32), Txg(100 + n / dirty.max(1)), true));
     LogSpace::load(1 << 40, logs, metaslabs)
 }
@@ -57,27 +57,27 @@ fn the_projection_looks_beyond_the_first_row() {
     };
     logs.summary = [row(1, 2, 100), row(2, 60, 100), row(3, 4, 100)].into();
     (1..4).for_each(|t| {
-        logs.logs.insert(Txg(t), Log { object: t, blocks: 100 });
+        logs.logs.insert(Txg(t), Log { object: ObjectId(t), blocks: 100 });
     });
     (logs.blocks, logs.block_limit) = (300, 500);
     // incoming 100; room 500 − 300 − 100 = 100: skip 2 txgs (room −100), ahead 3: row 1: 2 flushes in 3 txgs → 1; room 0:
     // skip 1, ahead 4, room −100: row 2: 62 flushes in 4 txgs → 16; room 0: skip 1, ahead 5: row 3: 66 in 5 → 14
     assert_eq!(logs.estimate(Txg(4)), 16);
     // the log that is being written does not count for the incoming blocks
-    logs.logs.insert(Txg(4), Log { object: 4, blocks: 0 });
+    logs.logs.insert(Txg(4), Log { object: ObjectId(4), blocks: 0 });
     assert_eq!(logs.estimate(Txg(4)), 16);
 }
 
 #[test]
 fn the_oldest_goes_first_and_logs_become_obsolete() {
     let mut logs = loaded(3, 10, 2);
-    logs.start(Txg(103), 50);
+    logs.start(Txg(103), ObjectId(50));
     assert_eq!(logs.next_to_flush(Txg(103), 1), Some(((0, 0), true)));
     logs.flushed((0, 0), Txg(103));
     assert!(logs.take_obsolete().is_empty());
     assert_eq!(logs.next_to_flush(Txg(103), 1), Some(((0, 1), true)));
     logs.flushed((0, 1), Txg(103));
-    assert_eq!(logs.take_obsolete(), vec![(Txg(100), 1)]);
+    assert_eq!(logs.take_obsolete(), vec![(Txg(100), ObjectId(1))]);
     assert_eq!(logs.next_to_flush(Txg(103), 0), None);
     assert!(logs.dirtied((0, 0), Txg(103)) && !logs.dirtied((0, 0), Txg(103)));
     assert!(logs.dirtied((7, 7), Txg(103)));
@@ -93,7 +93,7 @@ fn the_oldest_goes_first_and_logs_become_obsolete() {
 fn an_export_flushes_everything_in_one_txg() {
     let mut logs = loaded(5, 10, 3);
     logs.flush_all(FlushAll::Export);
-    logs.start(Txg(105), 50);
+    logs.start(Txg(105), ObjectId(50));
     let mut flushed = 0;
     while let Some((id, dirty)) = logs.next_to_flush(Txg(105), logs.target(Txg(105))) {
         assert!(dirty);
@@ -115,7 +115,7 @@ fn a_request_flushes_what_was_there_in_steps() {
     assert_eq!(logs.progress(), Progress { processed: 0, total: 200, active: true });
     let mut txg = Txg(105);
     while logs.progress().active {
-        logs.start(txg, txg.0);
+        logs.start(txg, ObjectId(txg.0));
         let mut wanted = logs.target(txg);
         assert_eq!(wanted, 10);
         while let Some((id, dirty)) = logs.next_to_flush(txg, wanted) {
@@ -134,7 +134,7 @@ fn a_request_flushes_what_was_there_in_steps() {
 #[test]
 fn memory_makes_flushes_go_on() {
     let mut logs = loaded(1, 1, 5);
-    logs.start(Txg(200), 9);
+    logs.start(Txg(200), ObjectId(9));
     assert_eq!(logs.next_to_flush(Txg(200), 0), None);
     logs.memory_changed((1 << 30) + 1);
     assert!(logs.exceeds_memory());
@@ -153,7 +153,7 @@ fn the_txg_limit_is_kept() {
     let mut oldest_age = 0;
     for t in 1..4000u64 {
         let txg = Txg(t);
-        logs.start(txg, t);
+        logs.start(txg, ObjectId(t));
         let mut wanted = logs.target(txg);
         while let Some((id, dirty)) = logs.next_to_flush(txg, wanted) {
             wanted -= u64::from(dirty);

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use base::ObjectId;
 use ondisk::spacemap::Entry;
 use proptest::prelude::*;
 
@@ -23,7 +24,7 @@ fn encode(
     }
     let alloc: i64 = runs.iter().map(|r| if r.0 == Action::Alloc { r.2 as i64 } else { -(r.2 as i64) }).sum();
     let raw: Vec<u8> = words.iter().flat_map(|w| e.put_u64(*w)).collect();
-    let header = SpaceMapHeader { object: 1, length: raw.len() as u64, alloc: alloc << 9, histogram: None };
+    let header = SpaceMapHeader { object: ObjectId(1), length: raw.len() as u64, alloc: alloc << 9, histogram: None };
     let pad = |b: &[u8]| [b, &vec![0xff; block - b.len()][..]].concat();
     (header, raw.chunks(block).map(|b| (pad(b), e)).collect())
 }

@@ -19,7 +19,7 @@
 
 use std::ops::Range;
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use ondisk::spacemap::{Action, HISTOGRAM_BUCKETS, SpaceMapHeader};
 
 use crate::log::MetaslabChanges;
@@ -59,7 +59,7 @@ pub trait MetaslabLoader: Send + Sync {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MapInfo {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its header. In memory it is always current; on disk it may be older, see the caller.
     pub header: SpaceMapHeader,
     /// The size of its blocks in bytes.
@@ -159,7 +159,7 @@ impl Metaslab {
         let changes = signed(unflushed.allocs.total()) - signed(unflushed.frees.total());
         let allocated = stored.checked_add(changes).and_then(|n| u64::try_from(n).ok());
         if allocated.is_none() {
-            let object = map.as_ref().map_or(0, |m| m.object);
+            let object = map.as_ref().map_or(0, |m| m.object.0);
             tracing::error!(target: "zuse::space", metaslab = id, object, stored, changes, "allocated space cannot be; the metaslab is not used");
         }
         let empty = || Box::new([0; HISTOGRAM_BUCKETS]);

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Txg, pump};
+use base::{ObjectId, Txg, pump};
 use ondisk::spacemap::Action;
 
 use crate::flush::{FlushAll, LogSpace, MetaslabId};
@@ -63,7 +63,7 @@ pub trait MapStore {
     ///
     /// # Errors
     /// If it cannot be.
-    fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), Self::Error>;
+    fn destroy_log(&mut self, txg: Txg, object: ObjectId) -> Result<(), Self::Error>;
 
     /// Records the unflushed txg of a metaslab.
     ///
@@ -97,7 +97,7 @@ pub struct SpaceSync {
     flushes: u64,
     condenses: u64,
     /// The metaslab of each space map object, once looked up.
-    maps: BTreeMap<u64, MetaslabId>,
+    maps: BTreeMap<ObjectId, MetaslabId>,
 }
 
 /// Number of objects whose headers share a block of the MOS, if none of them is large.
@@ -305,8 +305,8 @@ impl SpaceSync {
         }
         let Some(object) = map(id) else { return Vec::new() };
         self.maps.insert(object, id);
-        let first = object - object % OBJECTS_PER_BLOCK;
-        let block = self.maps.range(first..first + OBJECTS_PER_BLOCK);
+        let first = ObjectId(object.0 - object.0 % OBJECTS_PER_BLOCK);
+        let block = self.maps.range(first..first.saturating_add(OBJECTS_PER_BLOCK));
         // a rewrite may have given a metaslab another object
         block.filter(|(object, other)| **other != id && map(**other) == Some(**object)).map(|(_, id)| *id).collect()
     }

@@ -19,25 +19,25 @@ const BLOCK: u64 = 512;
 /// The state on disk.
 #[derive(Clone, Default)]
 struct Disk {
-    objects: HashMap<u64, (SpaceMapHeader, Vec<u8>)>,
-    next: u64,
-    arrays: BTreeMap<MetaslabId, u64>,
+    objects: HashMap<ObjectId, (SpaceMapHeader, Vec<u8>)>,
+    next: ObjectId,
+    arrays: BTreeMap<MetaslabId, ObjectId>,
     unflushed: BTreeMap<MetaslabId, Txg>,
-    logs: BTreeMap<Txg, u64>,
-    checkpoints: BTreeMap<u32, u64>,
+    logs: BTreeMap<Txg, ObjectId>,
+    checkpoints: BTreeMap<u32, ObjectId>,
     /// Number of metaslab maps written since it was last reset.
     touched: u64,
 }
 
 impl Disk {
     fn make(&mut self) -> MapInfo {
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         let header = SpaceMapHeader { object: self.next, histogram: Some([0; 32]), ..SpaceMapHeader::default() };
         self.objects.insert(self.next, (header.clone(), Vec::new()));
         MapInfo { object: self.next, header, block: BLOCK }
     }
 
-    fn blocks(&self, object: u64) -> Vec<(Vec<u8>, Endian)> {
+    fn blocks(&self, object: ObjectId) -> Vec<(Vec<u8>, Endian)> {
         let bytes = &self.objects[&object].1;
         let pad = |b: &[u8]| [b, &vec![0xff; BLOCK as usize - b.len()][..]].concat();
         bytes.chunks(BLOCK as usize).map(|b| (pad(b), Endian::Little)).collect()
@@ -134,7 +134,7 @@ impl MapStore for Store {
         Ok(map)
     }
 
-    fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), AllocError> {
+    fn destroy_log(&mut self, txg: Txg, object: ObjectId) -> Result<(), AllocError> {
         let mut disk = self.0.lock();
         assert_eq!(disk.logs.remove(&txg), Some(object));
         disk.objects.remove(&object).unwrap();
@@ -399,7 +399,7 @@ fn headers_that_promise_too_much_are_mended_at_export() {
         sim.free(10);
         sim.sync();
     }
-    let maps: Vec<u64> = sim.store.0.lock().arrays.values().copied().collect();
+    let maps: Vec<ObjectId> = sim.store.0.lock().arrays.values().copied().collect();
     for id in maps {
         let mut disk = sim.store.0.lock();
         disk.objects.get_mut(&id).unwrap().0.histogram = Some(std::array::from_fn(|n| u64::from(n <= 11) * 9));
@@ -468,7 +468,7 @@ fn neighbours_are_flushed_together() {
     let now = disk.unflushed.iter().filter(|(id, txg)| txg.0 > last.0 && disk.arrays.contains_key(id));
     // metaslabs that became dirty in this txg have its number as well, but their maps were not written
     let blocks: BTreeMap<u64, usize> = now.fold(BTreeMap::new(), |mut blocks, (id, _)| {
-        *blocks.entry(disk.arrays[id] / OBJECTS_PER_BLOCK).or_default() += 1;
+        *blocks.entry(disk.arrays[id].0 / OBJECTS_PER_BLOCK).or_default() += 1;
         blocks
     });
     let most = blocks.values().max().copied().unwrap_or(0);
@@ -586,13 +586,19 @@ fn a_header_that_does_not_add_up_is_not_written_and_one_that_cannot_be_is_not_us
     let with = |alloc| {
         let header = SpaceMapHeader { alloc, ..SpaceMapHeader::default() };
         let geometry = MapGeometry::metaslab(0, 24, 9).unwrap();
-        Metaslab::new(0, geometry, Some(MapInfo { object: 7, header, block: BLOCK }), Default::default(), true)
+        Metaslab::new(
+            0,
+            geometry,
+            Some(MapInfo { object: ObjectId(7), header, block: BLOCK }),
+            Default::default(),
+            true,
+        )
     };
     let below = with(-4096);
     assert_eq!((below.room(), below.limit(), below.adds_up()), (0, 0, Ok(())));
     let mut ms = with(4096);
     assert!(ms.room() > 0 && ms.adds_up().is_ok());
     ms.map.as_mut().unwrap().header.alloc = 0;
-    let wrong = crate::Error::Miscount { object: 7, header: 0, changes: 0, allocated: 4096 };
+    let wrong = crate::Error::Miscount { object: ObjectId(7), header: 0, changes: 0, allocated: 4096 };
     assert_eq!(ms.adds_up(), Err(wrong));
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::{Endian, Guid, Txg};
+use base::{Endian, Guid, ObjectId, Txg};
 use dmu::{Object, Objset, Zap};
 use nvlist::NvList;
 use space::log::{Unflushed, VdevChanges, decode_log};
@@ -20,10 +20,10 @@ fn open(dir: &std::path::Path) -> Arc<Objset> {
     let all = found.devices.iter().flat_map(|d| label::read_uberblocks(&*d.device, ashift));
     let ub = all.max_by_key(|ub| ub.rank()).unwrap();
     tree.set_reflow_offset(0, ub.reflow_offset(), ub.reflow_scratch_state());
-    Objset::open(Arc::new(Zio::new(Arc::new(tree), 8 << 20)), 0, &ub.rootbp).unwrap()
+    Objset::open(Arc::new(Zio::new(Arc::new(tree), 8 << 20)), ObjectId(0), &ub.rootbp).unwrap()
 }
 
-fn zap(mos: &Arc<Objset>, id: u64) -> Zap {
+fn zap(mos: &Arc<Objset>, id: ObjectId) -> Zap {
     Zap::open(mos.object(id).unwrap()).unwrap()
 }
 
@@ -33,7 +33,7 @@ fn blocks(object: &Object) -> Vec<(Buf, Endian)> {
     (0..object.nblocks()).map(|n| object.block_with_endian(n).unwrap().unwrap_or_else(hole)).collect()
 }
 
-fn words(mos: &Arc<Objset>, id: u64) -> Vec<u64> {
+fn words(mos: &Arc<Objset>, id: ObjectId) -> Vec<u64> {
     let all = blocks(&mos.object(id).unwrap());
     all.iter().flat_map(|(b, e)| base::bytes::u64s(b, *e).collect::<Vec<_>>()).collect()
 }
@@ -48,7 +48,7 @@ fn metaslabs(top: &TopVdev) -> usize {
 
 /// Returns the vdev tree from the MOS: labels do not name the top-level ZAPs.
 fn mos_config(mos: &Arc<Objset>) -> VdevConfig {
-    let object = mos.object(zap(mos, 1).lookup_u64("config").unwrap().unwrap()).unwrap();
+    let object = mos.object(ObjectId(zap(mos, ObjectId(1)).lookup_u64("config").unwrap().unwrap())).unwrap();
     let size = base::bytes::u64(object.bonus(), 0, object.endian()).unwrap() as usize;
     let config = NvList::unpack(&object.read_vec(0, size).unwrap()).unwrap();
     VdevConfig::parse(config.get_nvlist("vdev_tree").unwrap()).unwrap()
@@ -59,21 +59,23 @@ fn unflushed(mos: &Arc<Objset>) -> Unflushed {
     let config = mos_config(mos);
     let tree = mos.zio().tree();
     let changes = tree.tops().iter().filter(|t| t.is_concrete()).map(|top| {
-        let top_zap = Some(config.children[top.id() as usize].top_zap.0).filter(|id| *id != 0);
+        let top_zap = Some(config.children[top.id() as usize].top_zap).filter(|id| *id != ObjectId(0));
         let object = top_zap.and_then(|id| zap(mos, id).lookup_u64("com.delphix:ms_unflushed_phys_txgs").unwrap());
-        let mut txgs = object.map_or(vec![], |id| words(mos, id));
+        let mut txgs = object.map_or(vec![], |id| words(mos, ObjectId(id)));
         txgs.resize(metaslabs(top), 0);
         let txgs = txgs.into_iter().map(Txg).collect();
         (top.id() as u32, VdevChanges::new(top.config().ms_shift as u32, top.ashift(), txgs))
     });
     let mut unflushed = Unflushed::new(changes);
-    let Some(logs) = zap(mos, 1).lookup_u64("com.delphix:log_spacemap_zap").unwrap() else { return unflushed };
-    let entries = zap(mos, logs).entries().unwrap().map(Result::unwrap);
+    let Some(logs) = zap(mos, ObjectId(1)).lookup_u64("com.delphix:log_spacemap_zap").unwrap() else {
+        return unflushed;
+    };
+    let entries = zap(mos, ObjectId(logs)).entries().unwrap().map(Result::unwrap);
     let mut logs: Vec<_> =
         entries.map(|e| (u64::from_str_radix(&e.name_lossy(), 16).unwrap(), e.value.first())).collect();
     logs.sort_unstable();
     for (txg, id) in logs {
-        let object = mos.object(id).unwrap();
+        let object = mos.object(ObjectId(id)).unwrap();
         let changes = decode_log(Txg(txg), &header(&object), blocks(&object)).unwrap();
         unflushed.apply(vec![(Txg(txg), changes)]).unwrap();
     }
@@ -85,14 +87,14 @@ fn allocated(mos: &Arc<Objset>) -> (u64, usize) {
     let (unflushed, mut total, mut changed) = (unflushed(mos), 0, 0);
     for top in mos.zio().tree().tops().iter().filter(|t| t.is_concrete()) {
         let config = top.config();
-        for (ms, id) in words(mos, config.ms_array.0).into_iter().enumerate().take(metaslabs(top)) {
+        for (ms, id) in words(mos, config.ms_array).into_iter().enumerate().take(metaslabs(top)) {
             let mut geometry = MapGeometry::metaslab(ms as u64, config.ms_shift as u32, top.ashift()).unwrap();
             if config.kind == VdevType::Draid {
                 geometry = geometry.in_groups((config.draid_ndata + config.nparity) << top.ashift()).unwrap();
             }
             let mut tree = RangeTree::new();
             if id != 0 {
-                let object = mos.object(id).unwrap();
+                let object = mos.object(ObjectId(id)).unwrap();
                 tree = load_metaslab(&header(&object), geometry, blocks(&object)).unwrap();
             }
             if let Some(changes) = unflushed.vdev(top.id() as u32).and_then(|v| v.metaslab(ms as u64)) {

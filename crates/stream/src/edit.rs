@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use base::{Endian, Guid};
+use base::{Endian, Guid, ObjectId};
 use codec::fletcher::Fletcher4;
 use codec::{Compress, compress, decompress};
 use ondisk::send::{CHECKSUM_OFFSET, Header, RECORD_SIZE, Record, feature};
@@ -87,7 +87,7 @@ fn put<W: Write>(out: &mut W, endian: Endian, sum: &mut Fletcher4, part: Part) -
 }
 
 /// Drops the WRITE records at these positions: (object, offset).
-pub fn drop_writes(places: &HashSet<(u64, u64)>) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
+pub fn drop_writes(places: &HashSet<(ObjectId, u64)>) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
     move |part| {
         let place = match &part.header.record {
             Record::Write(write) => Some((write.object, write.offset)),
@@ -101,8 +101,8 @@ pub fn drop_writes(places: &HashSet<(u64, u64)>) -> impl FnMut(&mut Part) -> Res
 /// Decompresses the WRITE records at these positions, with the given compression or else with the record's. [`Compress::Off`]
 /// says that the block never was compressed. `tell` is called for each one with (object, offset, whether it worked).
 pub fn decompress_writes<'a>(
-    places: &'a HashMap<(u64, u64), Option<Compress>>,
-    tell: &'a mut dyn FnMut(u64, u64, bool),
+    places: &'a HashMap<(ObjectId, u64), Option<Compress>>,
+    tell: &'a mut dyn FnMut(ObjectId, u64, bool),
 ) -> impl FnMut(&mut Part) -> Result<Fate, Error> + 'a {
     move |part| {
         let Part { header, payload, .. } = part;
@@ -189,7 +189,7 @@ const SECTOR: usize = 512;
 /// Expands a deduplicated stream: each WRITE_BYREF becomes the WRITE that it refers to, read again from `file`, which holds the
 /// same stream.
 pub fn reduplicate<F: Read + Seek>(mut file: F) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
-    let mut written: HashMap<(Guid, u64, u64), u64> = HashMap::new();
+    let mut written: HashMap<(Guid, ObjectId, u64), u64> = HashMap::new();
     move |part| {
         let offset = part.offset;
         match &mut part.header.record {
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_block_of_an_unknown_compression_is_not_taken_for_a_plain_one() {
         let write = |compressiontype| WriteRecord {
-            object: 5,
+            object: ObjectId(5),
             object_type: 19,
             offset: 0,
             logical_size: 512,
@@ -263,7 +263,7 @@ mod tests {
             compressed_size: 8,
             crypt: Default::default(),
         };
-        let places = HashMap::from([((5, 0), None)]);
+        let places = HashMap::from([((ObjectId(5), 0), None)]);
         let mut told = Vec::new();
         let mut tell = |_, _, worked| told.push(worked);
         let record = Record::Write(write(99));

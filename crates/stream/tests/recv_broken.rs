@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use ondisk::send::feature;
 use stream::recv::{Error, RecvArgs};
 use stream::{Header, Record};
@@ -238,7 +238,7 @@ fn records_that_cannot_be_are_refused_with_the_reason() {
         };
     }
     let changes: &[(&str, Errno, Change)] = &[
-        ("object number 0", Errno::EINVAL, change!(Object, o if true => o.object = 0)),
+        ("object number 0", Errno::EINVAL, change!(Object, o if true => o.object = ObjectId(0))),
         ("type is DMU_OT_NONE", Errno::EINVAL, change!(Object, o if true => o.object_type = 0)),
         ("invalid type 99", Errno::EINVAL, change!(Object, o if true => o.object_type = 99)),
         ("requires DMU_BACKUP_FEATURE_LARGE_BLOCKS", Errno::EINVAL, change!(Object, o if true => o.blksz = 256 << 10)),
@@ -248,11 +248,15 @@ fn records_that_cannot_be_are_refused_with_the_reason() {
         ("invalid flags", Errno::EINVAL, change!(Object, o if true => o.flags = 0x80)),
         ("exceeds maximum 320", Errno::ERANGE, change!(Object, o if o.bonuslen > 0 => o.bonuslen = 328)),
         ("must be zero in non-raw", Errno::EINVAL, change!(Object, o if true => o.nlevels = 1)),
-        ("it goes back", Errno::EINVAL, change!(Write, w if w.object > 40 => w.object = 1)),
+        ("it goes back", Errno::EINVAL, change!(Write, w if w.object > ObjectId(40) => w.object = ObjectId(1))),
         ("overflows", Errno::EINVAL, change!(Write, w if true => w.offset = u64::MAX - 511)),
         ("compressed size must be zero", Errno::EINVAL, change!(Write, w if true => w.compressed_size = 8)),
         ("overflows", Errno::EINVAL, change!(Free, f if true => (f.offset, f.length) = (u64::MAX - 5, 10))),
-        ("overflows", Errno::EINVAL, change!(FreeObjects, f if true => (f.firstobj, f.numobjs) = (9, u64::MAX))),
+        (
+            "overflows",
+            Errno::EINVAL,
+            change!(FreeObjects, f if true => (f.firstobj, f.numobjs) = (ObjectId(9), u64::MAX)),
+        ),
     ];
     for (why, errno, change) in changes {
         let mut changed = all.clone();

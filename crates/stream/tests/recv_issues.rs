@@ -4,7 +4,7 @@
 mod support;
 mod target;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use ondisk::send::{FreeObjects, feature};
 use oracle::fixtures;
 use pool::{NewDataset, OpenOptions, Pool};
@@ -72,7 +72,7 @@ fn issues_11893_and_14358_an_object_is_freed_and_made_again() {
         let group = &all[at..at + len];
         // writes must ascend: a group with several writes cannot be sent twice
         let writes = group.iter().filter(|(header, _)| matches!(header.record, Record::Write(_))).count();
-        if object.object > 40 && writes <= 1 {
+        if object.object > ObjectId(40) && writes <= 1 {
             twice.extend_from_slice(group);
             let (firstobj, toguid) = (object.object, object.toguid);
             let record = Record::FreeObjects(FreeObjects { firstobj, numobjs: 1, toguid });
@@ -246,7 +246,7 @@ fn issue_18623_sizes_that_do_not_fit() {
         }),
         (Errno::EINVAL, |record| match record {
             Record::FreeObjects(f) => {
-                (f.firstobj, f.numobjs) = (1 << 63, (1 << 63) + 1);
+                (f.firstobj, f.numobjs) = (ObjectId(1 << 63), (1 << 63) + 1);
                 true
             }
             _ => false,

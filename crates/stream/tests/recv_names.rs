@@ -35,7 +35,7 @@ fn add(spa: &Arc<Spa>, name: &str, names: &[&str], snapshot: &str) {
     let new = NewObject { object_type: ObjectType::PLAIN_FILE_CONTENTS, block_size: 128 << 10, ..NewObject::default() };
     let file = objset.alloc_object(&tx, &new).unwrap();
     file.write(&tx, 0, &vec![1; 1 << 20]).unwrap();
-    names.iter().for_each(|name| zap.add_u64(&tx, name.as_bytes(), 8 << 60 | file.id()).unwrap());
+    names.iter().for_each(|name| zap.add_u64(&tx, name.as_bytes(), 8 << 60 | file.id().0).unwrap());
     drop(tx);
     spa.snapshot(&[format!("{name}@{snapshot}")], &[]).unwrap();
 }

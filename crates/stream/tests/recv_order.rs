@@ -5,6 +5,7 @@ mod support;
 mod target;
 
 use ::base::{Endian, bytes};
+use base::ObjectId;
 use dmu::Zap;
 use ondisk::sa::SaHeader;
 use ondisk::send::{WriteEmbedded, feature};
@@ -139,8 +140,9 @@ fn attributes_of_the_other_byte_order_stay_and_are_read() {
     {
         let view = target.spa().view().unwrap();
         let objset = view.dataset("recva/a@2").unwrap().objset().unwrap();
-        let bonuses =
-            (1..200).filter_map(|id| objset.object(id).ok()).filter(|o| o.phys().bonus_type == ObjectType::SA);
+        let bonuses = (1..200)
+            .filter_map(|id| objset.object(ObjectId(id)).ok())
+            .filter(|o| o.phys().bonus_type == ObjectType::SA);
         let orders: Vec<Endian> = bonuses.map(|o| SaHeader::decode(o.bonus()).unwrap().unwrap().endian).collect();
         assert!(orders.len() > 20 && orders.iter().all(|order| *order == BIG), "{orders:?}");
     }
@@ -214,10 +216,10 @@ fn what_stands_in_pointers_keeps_the_order_of_its_writer() {
     // a change of a block converts it
     target.again();
     let objset = target.spa().objset(&target.spa().view().unwrap().dataset("recva/a").unwrap()).unwrap();
-    let changed: Vec<u64> = {
+    let changed: Vec<ObjectId> = {
         let tx = target.spa().tx(1 << 20).unwrap();
         let all = objset.objects().map(Result::unwrap).filter(|object| object.endian_of(0).unwrap() == Some(BIG));
-        let ids: Vec<u64> = all.map(|object| object.id()).collect();
+        let ids: Vec<ObjectId> = all.map(|object| object.id()).collect();
         for id in &ids {
             let zap = Zap::open(objset.object(*id).unwrap()).unwrap();
             zap.update_u64(&tx, "put in later", 7).unwrap();

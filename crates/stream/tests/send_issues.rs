@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use nvlist::NvList;
 use ondisk::dsl::RedactEntry;
 use ondisk::send::feature;
@@ -61,7 +61,7 @@ fn issues_18360_and_18372_the_list_of_begin_is_xdr() {
     let raw = sent(&pool.dataset("enca/raw@s1").unwrap(), None, &RAW).unwrap();
     let (_, payload) = records(&raw).remove(0);
     assert_eq!((payload.first(), payload.len() % 8), (Some(&1), 0));
-    let resumed = SendFlags { resume: Some(stream::send::ResumeAt { object: 2, offset: 0 }), ..RAW };
+    let resumed = SendFlags { resume: Some(stream::send::ResumeAt { object: ObjectId(2), offset: 0 }), ..RAW };
     let (_, payload) = records(&sent(&pool.dataset("enca/raw@s1").unwrap(), None, &resumed).unwrap()).remove(0);
     assert_eq!((payload.first(), payload.len() % 8), (Some(&1), 0));
 }
@@ -95,7 +95,7 @@ fn issue_10916_no_number_behind_the_last_object_is_freed() {
             let stream = sent(&snapshot, from.as_ref(), flags).unwrap();
             for (record, _) in records(&stream) {
                 let Record::FreeObjects(free) = record else { continue };
-                assert!(free.numobjs > 0 && free.firstobj + free.numobjs <= most, "{free:?} of {most}");
+                assert!(free.numobjs > 0 && free.firstobj.0 + free.numobjs <= most, "{free:?} of {most}");
                 freed += 1;
             }
             let base = from.as_ref().map(|from| Base::of_snapshot(from, &snapshot).unwrap());
@@ -113,7 +113,7 @@ fn issue_16701_spill_blocks() {
     target.receive(&stream_of("stspecial-a", "full"), "recva/a", &RecvArgs::default()).unwrap();
     let view = target.spa().view().unwrap();
     let ours = sent(&view.dataset("recva/a@1").unwrap(), None, &PLAIN).unwrap();
-    let spills = |stream: &[u8]| -> Vec<(u64, Vec<u8>)> {
+    let spills = |stream: &[u8]| -> Vec<(ObjectId, Vec<u8>)> {
         let of =
             |(record, payload)| if let Record::Spill(spill) = record { Some((spill.object, payload)) } else { None };
         records(stream).into_iter().filter_map(of).collect()
@@ -136,9 +136,9 @@ fn ranges(stream: &[u8]) -> (Vec<Range>, Vec<Range>) {
     };
     for (record, _) in records(stream) {
         match record {
-            Record::Write(r) => add(&mut written, (r.object, r.offset, r.logical_size)),
-            Record::Free(r) => add(&mut empty, (r.object, r.offset, r.length)),
-            Record::Redact(r) => add(&mut empty, (r.object, r.offset, r.length)),
+            Record::Write(r) => add(&mut written, (r.object.0, r.offset, r.logical_size)),
+            Record::Free(r) => add(&mut empty, (r.object.0, r.offset, r.length)),
+            Record::Redact(r) => add(&mut empty, (r.object.0, r.offset, r.length)),
             _ => {}
         }
     }
@@ -169,7 +169,7 @@ fn a_redacted_dataset_sent_again() {
     };
     let redacted = redacted_in(&stream);
     assert!(redacted.len() > 3, "{redacted:?}");
-    assert!(redacted.iter().all(|hole| within(hole, &our_holes)), "{redacted:?} {our_holes:?}");
+    assert!(redacted.iter().all(|hole| within(&(hole.0.0, hole.1, hole.2), &our_holes)), "{redacted:?} {our_holes:?}");
     assert!(their_holes.iter().filter(|hole| hole.2 < u64::MAX).all(|hole| within(hole, &our_holes)));
     let begin_of = |stream: &[u8]| {
         let (Record::Begin(begin), payload) = records(stream).remove(0) else { panic!("a stream") };
@@ -183,7 +183,7 @@ fn a_redacted_dataset_sent_again() {
 }
 
 /// Returns the ranges of the REDACT records of a stream.
-fn redacted_in(stream: &[u8]) -> Vec<(u64, u64, u64)> {
+fn redacted_in(stream: &[u8]) -> Vec<(ObjectId, u64, u64)> {
     let of = |(record, _)| match record {
         Record::Redact(r) => Some((r.object, r.offset, r.length)),
         _ => None,
@@ -201,7 +201,7 @@ fn issues_18477_and_10374_what_was_redacted_comes_with_the_next_stream() {
     }
     // the complete dataset, and a copy without the blocks of a list: all blocks, some, the last ones, of files with several
     let (whole, snaps) = (target.send("recva/a@next", None, false), vec![77, 78]);
-    let mut blocks: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut blocks: BTreeMap<ObjectId, Vec<(u64, u64)>> = BTreeMap::new();
     for (record, _) in records(&whole) {
         if let Record::Write(r) = record
             && r.object_type == u32::from(ondisk::ObjectType::PLAIN_FILE_CONTENTS.0)
@@ -241,7 +241,11 @@ fn issues_18477_and_10374_what_was_redacted_comes_with_the_next_stream() {
     let view = target.spa().view().unwrap();
     let (from, to) = (view.dataset("recva/a@next").unwrap(), view.dataset("recva/a@last").unwrap());
     let of_snapshot = Base::of_snapshot(&from, &to).unwrap();
-    let base = Base { redact_snaps: Some(snaps), redacted: redacted.clone(), ..of_snapshot };
+    let base = Base {
+        redact_snaps: Some(snaps.into_iter().map(base::Guid).collect()),
+        redacted: redacted.clone(),
+        ..of_snapshot
+    };
     let mut increment = Vec::new();
     send(&to, Some(&base), &PLAIN, &mut increment, &Progress::default()).unwrap();
     let sent = records(&increment).into_iter().filter(|(record, _)| lacks(record)).count();

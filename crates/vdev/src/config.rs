@@ -274,11 +274,11 @@ impl VdevConfig {
         })
     }
 
-    /// The object of its properties; 0 if it has none.
+    /// The object of its properties, if it has one.
     #[must_use]
-    pub fn props_zap(&self) -> u64 {
-        let root = self.raw.get_u64(key::VDEV_ROOT_ZAP).unwrap_or(0);
-        [root, self.top_zap.0, self.leaf_zap.0].into_iter().find(|id| *id != 0).unwrap_or(0)
+    pub fn props_zap(&self) -> ObjectId {
+        let root = ObjectId(self.raw.get_u64(key::VDEV_ROOT_ZAP).unwrap_or(0));
+        [root, self.top_zap, self.leaf_zap].into_iter().find(|id| id.is_some()).unwrap_or(ObjectId::NONE)
     }
 
     /// The leaves below (or this one).

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 
 use crate::PoolErrors;
 
@@ -13,9 +13,9 @@ const LOST_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LostBlock {
     /// The dataset's object, 0 for the MOS.
-    pub objset: u64,
+    pub objset: ObjectId,
     /// The object in it.
-    pub object: u64,
+    pub object: ObjectId,
     /// The level of the block.
     pub level: i64,
     /// Its number.
@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn a_lost_block_is_recorded_once() {
-        let block = |object| LostBlock { objset: 1, object, level: 0, blkid: 0, birth: Txg(4) };
+        let block =
+            |object| LostBlock { objset: ObjectId(1), object: ObjectId(object), level: 0, blkid: 0, birth: Txg(4) };
         let errors = PoolErrors::default();
         assert!(errors.note_lost(block(1)) && errors.note_lost(block(2)) && !errors.note_lost(block(1)));
         assert_eq!(errors.take_lost(), [block(1), block(2)]);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Endian, Txg, tunable};
+use base::{Endian, ObjectId, Txg, tunable};
 use dmu::Objset;
 use ondisk::zil::{ChainBlock, RawRecord, Records, Write, block_seq, is_successor};
 use ondisk::{BlkPtr, ZilHeader};
@@ -137,7 +137,7 @@ struct ReadBlock {
 /// last one was never written, so failing to read it does not count as a device error (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
 fn read_block(objset: &Objset, source: &dyn LeafSource, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
     let counts = objset.phys().zil_header.claim_txg.0 != 0;
-    let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
+    let bm = Bookmark { objset: objset.id(), object: ObjectId::NONE, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
     let stage = if sealed { Stage::Stored } else { Stage::Logical };
     let mut data = Buf::zeros(usize::try_from(stage.size(bp)).unwrap_or(0));
     let read = match data.get_mut() {

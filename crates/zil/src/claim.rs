@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Txg, pump};
+use base::{ObjectId, Txg, pump};
 use dmu::Objset;
 use ondisk::zil::{RawRecord, TxType, block_seq};
 use ondisk::{BlkPtr, ZilHeader};
@@ -222,7 +222,7 @@ fn check_data(objsets: &[Arc<Objset>], surveys: &mut [Option<Survey>]) {
     wanted.sort_unstable_by_key(|(_, _, bp)| place(bp));
     let bad = pump::all(wanted, |(log, n, bp)| {
         let objset = objsets.get(*log)?;
-        let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: 0 };
+        let bm = Bookmark { objset: objset.id(), object: ObjectId::NONE, level: Bookmark::ZIL_LEVEL, blkid: 0 };
         // decrypted, it stays in the cache for the replay
         let zio = objset.zio();
         let read = if bp.is_encrypted() { zio.read_raw(bp, &bm) } else { zio.read(bp, &bm) };

@@ -1,3 +1,5 @@
+use base::ObjectId;
+
 /// Reasons why a log, or the data of one of its records, could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,7 +11,7 @@ pub enum Error {
     #[error("intent log of dataset {objset}, record {seq}: {source}")]
     Record {
         /// The dataset's object number.
-        objset: u64,
+        objset: ObjectId,
         /// The record's sequence number.
         seq: u64,
         /// The decoding error.
@@ -25,7 +27,7 @@ pub enum Error {
     #[error("intent log of dataset {objset}: {what}")]
     Unusable {
         /// The dataset's object number.
-        objset: u64,
+        objset: ObjectId,
         /// The reason.
         what: &'static str,
     },
@@ -33,7 +35,7 @@ pub enum Error {
     #[error("intent log of dataset {objset} is kept, and not replayed until this can be read: {source}")]
     Unanswered {
         /// The dataset's object number.
-        objset: u64,
+        objset: ObjectId,
         /// The block, and what failed.
         source: zio::Error,
     },

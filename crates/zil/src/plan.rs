@@ -25,7 +25,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
-use base::tunable;
+use base::{ObjectId, tunable};
 use ondisk::zil::{Record, TxType};
 
 use crate::replay::object_of;
@@ -48,7 +48,7 @@ pub(crate) struct Step<'r, 'a> {
 
 impl Step<'_, '_> {
     /// The object whose lane it belongs to; `None` for a fence.
-    pub(crate) fn lane(&self) -> Option<u64> {
+    pub(crate) fn lane(&self) -> Option<ObjectId> {
         let record = self.record.filter(|_| self.kind.is_some_and(TxType::is_out_of_order))?;
         object_of(record)
     }
@@ -58,7 +58,7 @@ impl Step<'_, '_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Joins {
     /// The lanes of these objects.
-    Objects(HashSet<u64>),
+    Objects(HashSet<ObjectId>),
     /// All lanes.
     All,
 }
@@ -66,9 +66,9 @@ pub(crate) enum Joins {
 impl Joins {
     /// Returns the objects that the fence `record` joins. `named` looks up the file of a name; it returns `None` if the affected
     /// objects cannot be determined.
-    pub(crate) fn of(record: &Record<'_>, mut named: impl FnMut(u64, &[u8]) -> Option<Option<u64>>) -> Joins {
+    pub(crate) fn of(record: &Record<'_>, mut named: impl FnMut(ObjectId, &[u8]) -> Option<Option<ObjectId>>) -> Joins {
         let mut objects = HashSet::new();
-        let mut names: Vec<(u64, &[u8])> = Vec::new();
+        let mut names: Vec<(ObjectId, &[u8])> = Vec::new();
         match record {
             Record::Create(new) => objects.extend([new.doid, new.foid]),
             Record::Link { doid, link_obj, .. } => objects.extend([*doid, *link_obj]),
@@ -92,15 +92,15 @@ impl Joins {
 /// The lanes of a window: waiting records by their index, and the objects whose records are being applied.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    waiting: HashMap<u64, Vec<usize>>,
+    waiting: HashMap<ObjectId, Vec<usize>>,
     /// Objects with a record that can start.
-    ready: VecDeque<u64>,
-    busy: HashSet<u64>,
+    ready: VecDeque<ObjectId>,
+    busy: HashSet<ObjectId>,
 }
 
 impl Lanes {
     /// Puts record `n` at the end of the lane of `object`.
-    pub(crate) fn push(&mut self, object: u64, n: usize) {
+    pub(crate) fn push(&mut self, object: ObjectId, n: usize) {
         let lane = self.waiting.entry(object).or_default();
         lane.push(n);
         if lane.len() == 1 && !self.busy.contains(&object) {
@@ -114,7 +114,7 @@ impl Lanes {
     }
 
     /// Takes a lane that can start: its object and its records.
-    pub(crate) fn take(&mut self) -> Option<(u64, Vec<usize>)> {
+    pub(crate) fn take(&mut self) -> Option<(ObjectId, Vec<usize>)> {
         let object = self.ready.pop_front()?;
         let lane = self.waiting.remove(&object)?;
         self.busy.insert(object);
@@ -122,7 +122,7 @@ impl Lanes {
     }
 
     /// Notes that the records of `object` that were being applied are finished.
-    pub(crate) fn done(&mut self, object: u64) {
+    pub(crate) fn done(&mut self, object: ObjectId) {
         self.busy.remove(&object);
         if self.waiting.contains_key(&object) {
             self.ready.push_back(object);
@@ -130,7 +130,7 @@ impl Lanes {
     }
 
     /// Notes that a record of `object` failed: the records that wait in its lane are not applied.
-    pub(crate) fn failed(&mut self, object: u64) {
+    pub(crate) fn failed(&mut self, object: ObjectId) {
         self.busy.remove(&object);
         self.waiting.remove(&object);
     }
@@ -171,11 +171,11 @@ pub(crate) fn windows(bytes: &[u64]) -> Vec<Range<usize>> {
 
 /// Returns the records of a window that are writes all of whose bytes are written again. `block` returns the block size of an
 /// object if that is settled.
-pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(u64) -> Option<u64>) -> HashSet<usize> {
+pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(ObjectId) -> Option<u64>) -> HashSet<usize> {
     // block sizes are looked up only where it matters, since that may need a read
     let candidates = covered(steps, &|_| Some(1));
-    let objects: HashSet<u64> = candidates.iter().filter_map(|n| steps.get(*n)?.lane()).collect();
-    let sizes: HashMap<u64, u64> = objects.into_iter().filter_map(|id| Some((id, block(id)?))).collect();
+    let objects: HashSet<ObjectId> = candidates.iter().filter_map(|n| steps.get(*n)?.lane()).collect();
+    let sizes: HashMap<ObjectId, u64> = objects.into_iter().filter_map(|id| Some((id, block(id)?))).collect();
     if sizes.is_empty() {
         return HashSet::new();
     }
@@ -184,10 +184,10 @@ pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(u64) -> Option<u
 
 /// Returns the writes all of whose bytes are within one later write of whole blocks, with no write between them that can fail. `block` returns the
 /// block size; objects for which it returns `None` are skipped.
-fn covered(steps: &[Step<'_, '_>], block: &dyn Fn(u64) -> Option<u64>) -> HashSet<usize> {
+fn covered(steps: &[Step<'_, '_>], block: &dyn Fn(ObjectId) -> Option<u64>) -> HashSet<usize> {
     let mut found = HashSet::new();
     // later writes up to the next fence, by object
-    let mut later: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
+    let mut later: HashMap<ObjectId, Vec<Range<u64>>> = HashMap::new();
     for (n, step) in steps.iter().enumerate().rev() {
         let Some(object) = step.lane() else {
             later.clear();

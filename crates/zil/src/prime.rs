@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{pump, tunable};
+use base::{ObjectId, pump, tunable};
 use dmu::{Objset, Zap};
 use ondisk::BlkPtr;
 use ondisk::zil::Record;
@@ -19,20 +19,17 @@ use zio::Bookmark;
 use crate::plan;
 use crate::replay::{self, Due, object_of};
 
-/// The low bits of a directory entry that hold the object number.
-const OBJECT_MASK: u64 = (1 << 48) - 1;
-
 /// The reads that a set of records will need.
 #[derive(Default)]
 struct Plan<'a> {
     /// Objects that will be changed.
-    objects: BTreeSet<u64>,
+    objects: BTreeSet<ObjectId>,
     /// Ranges that will be written, by object.
-    writes: BTreeMap<u64, Vec<(u64, u64)>>,
+    writes: BTreeMap<ObjectId, Vec<(u64, u64)>>,
     /// Entries that will be looked up, by directory.
-    names: BTreeMap<u64, BTreeSet<&'a [u8]>>,
+    names: BTreeMap<ObjectId, BTreeSet<&'a [u8]>>,
     /// Blocks that indirect writes point at, with their object.
-    data: Vec<(u64, BlkPtr)>,
+    data: Vec<(ObjectId, BlkPtr)>,
 }
 
 impl<'a> Plan<'a> {
@@ -67,18 +64,18 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    fn name(&mut self, dir: u64, name: &'a [u8]) {
+    fn name(&mut self, dir: ObjectId, name: &'a [u8]) {
         self.objects.insert(dir);
         self.names.entry(dir).or_default().insert(name);
     }
 
     /// Returns the entries, the first one of each directory first: those are the reads that wait for the device.
-    fn entries(&self) -> Vec<(u64, &'a [u8])> {
-        let ranked = |(dir, names): (&u64, &BTreeSet<&'a [u8]>)| {
+    fn entries(&self) -> Vec<(ObjectId, &'a [u8])> {
+        let ranked = |(dir, names): (&ObjectId, &BTreeSet<&'a [u8]>)| {
             let dir = *dir;
             names.iter().enumerate().map(move |(rank, name)| (rank, dir, *name)).collect::<Vec<_>>()
         };
-        let mut all: Vec<(usize, u64, &[u8])> = self.names.iter().flat_map(ranked).collect();
+        let mut all: Vec<(usize, ObjectId, &[u8])> = self.names.iter().flat_map(ranked).collect();
         all.sort_unstable();
         all.into_iter().map(|(_, dir, name)| (dir, name)).collect()
     }
@@ -108,14 +105,14 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
     pump::ahead(blocks, |(object, blkid)| drop(object.fetch(*blkid)));
     let found = pump::ahead(entries, |(dir, name)| {
         let zap = Zap::open(objset.object(*dir).ok()?).ok()?;
-        Some(zap.lookup_u64(name).ok()?? & OBJECT_MASK)
+        zap.lookup_u64(name).ok()?.map(ObjectId::of_entry)
     });
     dnodes(objset, found.into_iter().flatten().collect());
-    let fits = |(_, bp): &(u64, BlkPtr)| {
+    let fits = |(_, bp): &(ObjectId, BlkPtr)| {
         left = left.saturating_sub(bp.lsize());
         left > 0
     };
-    let mut data: Vec<(u64, BlkPtr)> = data.into_iter().take_while(fits).collect();
+    let mut data: Vec<(ObjectId, BlkPtr)> = data.into_iter().take_while(fits).collect();
     data.sort_unstable_by_key(|(_, bp)| (bp.dva(0).vdev(), bp.dva(0).offset()));
     pump::ahead(data, |(object, bp)| {
         let bm = Bookmark { objset: objset.id(), object: *object, level: Bookmark::ZIL_LEVEL, blkid: 0 };
@@ -124,10 +121,10 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
 }
 
 /// Reads the dnode blocks that hold `objects`.
-fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
+fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<ObjectId>) {
     let per_block = objset.dnodes_per_block();
-    let mut ids: Vec<u64> = objects.into_iter().collect();
-    ids.dedup_by_key(|id| id.checked_div(per_block));
+    let mut ids: Vec<ObjectId> = objects.into_iter().collect();
+    ids.dedup_by_key(|id| id.0.checked_div(per_block));
     pump::ahead(ids, |id| drop(objset.object(*id)));
 }
 

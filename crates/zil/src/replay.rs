@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use base::counter::Counter;
 use base::pump::Pace;
-use base::{Endian, Txg, tunable};
+use base::{Endian, ObjectId, Txg, tunable};
 use dmu::{Object, Objset, Tx};
 use ondisk::zil::{RawRecord, Record, TxType};
 use ondisk::{BlkPtr, ZilHeader};
@@ -108,7 +108,7 @@ pub trait Replayer: Sync {
 
     /// Looks up the file of a name. The outer `None` says that more than the file changes when it loses the name, or that this
     /// cannot be determined; the inner one that the name does not exist.
-    fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>>;
+    fn file_of(&self, dir: ObjectId, name: &[u8]) -> Option<Option<ObjectId>>;
 
     /// Returns whether a change failed because devices do not answer, and may be possible when they do.
     fn is_unanswered(error: &Self::Error) -> bool;
@@ -474,7 +474,7 @@ pub(crate) fn superseded(objset: &Arc<Objset>, window: &[Due<'_>]) -> HashSet<us
 }
 
 /// Returns the object that a record without names changes.
-pub(crate) fn object_of(record: &Record<'_>) -> Option<u64> {
+pub(crate) fn object_of(record: &Record<'_>) -> Option<ObjectId> {
     match record {
         Record::Write(write) => Some(write.foid),
         Record::SetAttr(set) => Some(set.foid),

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::Instant;
 
+use base::ObjectId;
 use base::pump::{self, Tally};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -47,7 +48,7 @@ pub(crate) fn run<R: Replayer>(
     now: &[Due<'_>],
     ahead: &Ahead,
 ) -> Ran<R::Error> {
-    let lanes: HashSet<u64> = now.iter().filter_map(|due| due.step().lane()).collect();
+    let lanes: HashSet<ObjectId> = now.iter().filter_map(|due| due.step().lane()).collect();
     let most = replay.width.min(lanes.len());
     let (threads, did) = (AtomicUsize::new(1), AtomicUsize::new(0));
     let (state, changed) = (Mutex::default(), Condvar::new());
@@ -104,7 +105,7 @@ impl<R: Replayer> Drop for Closing<'_, '_, '_, R> {
 /// applied.
 struct UnderWay<'a, 'c, 'd, R: Replayer> {
     crew: &'a Crew<'c, 'd, R>,
-    object: u64,
+    object: ObjectId,
     good: bool,
 }
 

@@ -1,14 +1,16 @@
 use std::fmt;
 
+use base::ObjectId;
+
 /// The logical address of a block: which object set, object, level and block number (OpenZFS: `zbookmark_phys_t`).
 ///
 /// Intent-log blocks have level −1 in OpenZFS; here that is [`Bookmark::ZIL_LEVEL`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Bookmark {
     /// Object number of the dataset; 0 is the meta object set.
-    pub objset: u64,
+    pub objset: ObjectId,
     /// Object in it; 0 is the meta-dnode.
-    pub object: u64,
+    pub object: ObjectId,
     /// 0 is data, n points at blocks of level n−1.
     pub level: u8,
     /// Block number at this level; for an intent-log block its sequence number.
@@ -25,14 +27,14 @@ impl Bookmark {
 
     /// The bookmark of an object's block.
     #[must_use]
-    pub const fn new(objset: u64, object: u64, level: u8, blkid: u64) -> Self {
+    pub const fn new(objset: ObjectId, object: ObjectId, level: u8, blkid: u64) -> Self {
         Bookmark { objset, object, level, blkid }
     }
 
     /// The bookmark of an object set's root block.
     #[must_use]
-    pub const fn root(objset: u64) -> Self {
-        Bookmark { objset, object: 0, level: Self::ROOT_LEVEL, blkid: 0 }
+    pub const fn root(objset: ObjectId) -> Self {
+        Bookmark { objset, object: ObjectId::META_DNODE, level: Self::ROOT_LEVEL, blkid: 0 }
     }
 
     /// The level as it is shown: −1 for a root block, −2 for an intent log.
@@ -55,7 +57,7 @@ mod tests {
 
     #[test]
     fn prints_as_zdb_does() {
-        assert_eq!(Bookmark::new(54, 3, 1, 17).to_string(), "<54, 3, 1, 11>");
-        assert_eq!(Bookmark::root(54).to_string(), "<54, 0, -1, 0>");
+        assert_eq!(Bookmark::new(ObjectId(54), ObjectId(3), 1, 17).to_string(), "<54, 3, 1, 11>");
+        assert_eq!(Bookmark::root(ObjectId(54)).to_string(), "<54, 0, -1, 0>");
     }
 }

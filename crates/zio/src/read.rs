@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use base::ObjectId;
 use codec::Checksummer;
 use codec::crypt::DatasetKey;
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
@@ -151,7 +152,7 @@ impl Zio {
     }
 
     /// Forgets the key of dataset `objset`, and all cached data, which may be decrypted with it.
-    pub fn forget_key(&self, objset: u64) {
+    pub fn forget_key(&self, objset: ObjectId) {
         if self.keys.remove(objset) {
             self.arc.clear();
         }

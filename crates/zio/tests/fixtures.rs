@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use base::{Endian, Guid};
+use base::{Endian, Guid, ObjectId};
 use codec::{ChecksumKind, Compress};
 use common::writable::{Top, Writable};
 use ondisk::dsl::DslDatasetPhys;
@@ -38,7 +38,7 @@ struct Walk {
     without_salt: u64,
     bad_copies: usize,
     lost: Vec<String>,
-    datasets: Vec<(u64, BlkPtr)>,
+    datasets: Vec<(ObjectId, BlkPtr)>,
     echo: Option<Echo>,
 }
 
@@ -112,20 +112,20 @@ impl Walk {
                 self.tree(&BlkPtr::from_bytes(raw, bp.endian()), child, meta);
             }
         } else if meta {
-            self.dnodes(&data, bp.endian(), bm.objset, bm.blkid * (data.len() as u64 / 512));
+            self.dnodes(&data, bp.endian(), bm.objset, ObjectId(bm.blkid * (data.len() as u64 / 512)));
         }
     }
 
-    fn dnodes(&mut self, block: &[u8], e: Endian, objset: u64, first: u64) {
+    fn dnodes(&mut self, block: &[u8], e: Endian, objset: ObjectId, first: ObjectId) {
         let mut at = 0;
         while at < block.len() {
             let dnode = DnodePhys::decode(&block[at..], e).unwrap();
-            self.dnode(&dnode, objset, first + at as u64 / 512, false);
+            self.dnode(&dnode, objset, first.saturating_add(at as u64 / 512), false);
             at += dnode.size();
         }
     }
 
-    fn dnode(&mut self, dnode: &DnodePhys, objset: u64, object: u64, meta: bool) {
+    fn dnode(&mut self, dnode: &DnodePhys, objset: ObjectId, object: ObjectId, meta: bool) {
         for (n, bp) in dnode.blkptr.iter().enumerate() {
             self.tree(bp, Bookmark::new(objset, object, dnode.nlevels - 1, n as u64), meta);
         }
@@ -138,17 +138,17 @@ impl Walk {
         }
     }
 
-    fn objset(&mut self, id: u64, bp: &BlkPtr) {
+    fn objset(&mut self, id: ObjectId, bp: &BlkPtr) {
         let Some(data) = self.block(bp, &Bookmark::root(id)) else { return };
         let phys = ObjsetPhys::decode(&data, bp.endian()).unwrap();
-        self.dnode(&phys.meta_dnode, id, 0, true);
+        self.dnode(&phys.meta_dnode, id, ObjectId::META_DNODE, true);
         for used in [&phys.userused, &phys.groupused, &phys.projectused].into_iter().flatten() {
-            self.dnode(used, id, u64::MAX, false);
+            self.dnode(used, id, ObjectId(u64::MAX), false);
         }
     }
 
     fn pool(mut self, root: &BlkPtr) -> Self {
-        self.objset(0, root);
+        self.objset(ObjectId::MOS, root);
         for (id, bp) in std::mem::take(&mut self.datasets) {
             self.objset(id, &bp);
         }

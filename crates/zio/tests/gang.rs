@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use codec::{ChecksumKind, Compress, embedded};
 use common::*;
 use ondisk::gang::GangHeader;
@@ -121,8 +121,8 @@ fn gangs_of_encrypted_datasets_have_half_a_checksum_everywhere() {
         bp.words[..2].copy_from_slice(&gang.words[..2]);
         let zio = pool.open(&[]);
         assert_eq!(zio.read_raw(&bp, &BM).unwrap(), stored);
-        assert!(matches!(zio.read(&bp, &BM), Err(Error::KeyNotLoaded { bm: Bookmark { objset: 21, .. } })));
-        zio.keys().insert(21, key.into());
+        assert!(matches!(zio.read(&bp, &BM), Err(Error::KeyNotLoaded { bm: Bookmark { objset: ObjectId(21), .. } })));
+        zio.keys().insert(ObjectId(21), key.into());
         assert_eq!(&*zio.read(&bp, &BM).unwrap(), &data);
         assert!(scrub(&zio, &bp).unwrap().authenticated);
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Endian, Env, Errno, Txg, tasks};
+use base::{Endian, Env, Errno, ObjectId, Txg, tasks};
 use codec::crypt::{DatasetKey, Suite};
 use codec::{ChecksumKind, Compress};
 use common::writable::{Top, Writable};
@@ -199,7 +199,9 @@ fn encrypted_blocks_of_every_suite_come_back() {
     let suites = [3, 4, 5, 6, 7, 8].map(|n| Suite::from_u64(n).unwrap());
     for suite in suites {
         let pool = pool();
-        pool.zio.keys().insert(BM.objset, Arc::new(DatasetKey::new(suite, 1, 1, &[3; 32], &[9; 64]).unwrap()));
+        pool.zio
+            .keys()
+            .insert(BM.objset, Arc::new(DatasetKey::new(suite, base::Guid(1), 1, &[3; 32], &[9; 64]).unwrap()));
         let base = WriteProps { encrypt: true, copies: 3, embed: true, ..WriteProps::default() };
         let types =
             [ObjectType::PLAIN_FILE_CONTENTS, ObjectType::DIRECTORY_CONTENTS, ObjectType::MASTER_NODE, ObjectType::SA];
@@ -217,7 +219,7 @@ fn encrypted_blocks_of_every_suite_come_back() {
             }
         }
         // without the key there is no way in
-        let other = Bookmark { objset: 77, ..BM };
+        let other = Bookmark { objset: ObjectId(77), ..BM };
         let refused = pool.zio.write(&CX, vec![WriteReq { bm: other, ..req(text(4096), base.clone()) }]);
         assert!(matches!(refused, Err(Error::KeyNotLoaded { bm }) if bm == other));
         // nor two times the same initialisation vector
@@ -427,7 +429,7 @@ fn a_moved_block_keeps_its_birth_and_a_clone_its_place() {
 #[test]
 fn small_batches_are_held_and_go_out_side_by_side() {
     let pool = pool();
-    let bm = Bookmark { objset: 0, ..BM };
+    let bm = Bookmark { objset: ObjectId(0), ..BM };
     let props = WriteProps { object_type: ObjectType::DNODE, ..WriteProps::default() };
     let batch = |data: &[u8]| vec![WriteReq { bm, ..req(data, props.clone()) }];
     let write = |data: &[u8], held: &mut HeldWrites| pool.zio.write_or_hold(&CX, batch(data), held).unwrap()[0];
@@ -665,8 +667,8 @@ fn blocks_of_the_intent_log_are_written_once_their_place_is_known() {
     for encrypt in [false, true] {
         let pool = pool();
         pool.zio.keys().insert(BM.objset, Arc::new(key()));
-        let bm = Bookmark { objset: BM.objset, object: 0, level: Bookmark::ZIL_LEVEL, blkid: 1 };
-        let identity = [11, 22, BM.objset, 1];
+        let bm = Bookmark { objset: BM.objset, object: ObjectId::NONE, level: Bookmark::ZIL_LEVEL, blkid: 1 };
+        let identity = [11, 22, BM.objset.0, 1];
         let allocate = |size| pool.zio.allocate_log(TXG, &bm, size, identity, encrypt);
         let bp = allocate(16 << 10).unwrap();
         assert_eq!((bp.cksum(), bp.lsize(), bp.dvas().count()), (identity, 16 << 10, 1));

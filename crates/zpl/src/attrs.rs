@@ -1,5 +1,6 @@
 //! The attributes of a file, as shown by `stat`, `statx` and `FS_IOC_GETFLAGS`.
 
+use base::ObjectId;
 use dmu::Object;
 use dmu::sa::{Attr, SaAttrs};
 
@@ -157,7 +158,7 @@ pub struct Attrs {
     /// The txg in which the object number was last allocated.
     pub generation: u64,
     /// The parent directory, or one of several; for the root the root itself; for a hidden attribute directory its file.
-    pub parent: u64,
+    pub parent: ObjectId,
     /// Last access.
     pub atime: Time,
     /// Last change of the contents.
@@ -173,7 +174,7 @@ pub struct Attrs {
     /// The device number as stored.
     pub rdev: Option<u64>,
     /// The hidden directory of extended attributes, 0 for none.
-    pub xattr_dir: u64,
+    pub xattr_dir: ObjectId,
     /// The change counter, in file systems that persist it.
     pub seq: Option<u64>,
 }
@@ -194,7 +195,7 @@ impl Attrs {
             size: must(Attr::Size, "size")?,
             links: must(Attr::Links, "links")?,
             generation: must(Attr::Gen, "generation")?,
-            parent: must(Attr::Parent, "parent")?,
+            parent: ObjectId(must(Attr::Parent, "parent")?),
             atime: time(Attr::Atime),
             mtime: time(Attr::Mtime),
             ctime: time(Attr::Ctime),
@@ -202,7 +203,7 @@ impl Attrs {
             flags: FileFlags(sa.u64(Attr::Flags).unwrap_or(0)),
             projid: sa.u64(Attr::Projid),
             rdev: sa.u64(Attr::Rdev),
-            xattr_dir: sa.u64(Attr::Xattr).unwrap_or(0),
+            xattr_dir: ObjectId(sa.u64(Attr::Xattr).unwrap_or(0)),
             seq: sa.u64(Attr::Seq),
         })
     }

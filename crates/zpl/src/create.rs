@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::ObjectId;
 use dmu::sa::{Attr, SaTable, SaValue, words};
 use dmu::{Error, NewObject, NewZap, Objset, Tx, Zap};
 use ondisk::{DNODE_SIZE, ObjectType};
 
-use crate::{FileFlags, MASTER_NODE_OBJ};
+use crate::FileFlags;
 
 /// The version of new file systems: with system attributes.
 const ZPL_VERSION_SA: u64 = 5;
@@ -17,9 +18,6 @@ const TOUPPER: u64 = 0x2;
 const S_IFDIR: u32 = 0o040_000;
 /// The bytes of a one-slot dnode that are not bonus buffer: its own fields and one block pointer.
 const DNODE_FIXED: usize = 64 + 128;
-/// The object numbers of a volume's data and of its properties.
-const ZVOL_OBJ: u64 = 1;
-const ZVOL_ZAP_OBJ: u64 = 2;
 /// The default quotas, for ids without a quota of their own: entries of the master node; 0 (none) in a new file system.
 pub const DEFAULT_QUOTAS: [&str; 6] = [
     "defaultuserquota",
@@ -79,10 +77,10 @@ impl Default for FsProps {
 /// [`Error::Refused`] for a version other than 5; an error if the objects cannot be created.
 pub fn create_fs(objset: &Arc<Objset>, tx: &Tx, props: &FsProps) -> Result<(), Error> {
     if props.version != ZPL_VERSION_SA {
-        let (objset, object) = (objset.id(), MASTER_NODE_OBJ);
+        let (objset, object) = (objset.id(), ObjectId::MASTER_NODE);
         return Err(Error::Refused { objset, object, what: "version of a new file system", value: props.version });
     }
-    let new = NewZap { object_type: ObjectType::MASTER_NODE, id: Some(MASTER_NODE_OBJ), ..NewZap::default() };
+    let new = NewZap { object_type: ObjectType::MASTER_NODE, id: Some(ObjectId::MASTER_NODE), ..NewZap::default() };
     let master = Zap::create_with(tx, objset, &new)?;
     let utf8only = u64::from(props.utf8only || props.normalization != 0);
     let fixed =
@@ -108,11 +106,11 @@ pub fn create_fs(objset: &Arc<Objset>, tx: &Tx, props: &FsProps) -> Result<(), E
     )?;
     let table = SaTable::setup(tx, objset, attributes.object().id())?;
     table.replace_all(tx, root.object(), &root_attrs(tx, root.object().id(), props))?;
-    master.add_u64(tx, "ROOT", root.object().id())
+    master.add_id(tx, "ROOT", root.object().id())
 }
 
 /// Returns the attributes of a root directory, in the order that all files use.
-fn root_attrs(tx: &Tx, id: u64, props: &FsProps) -> Vec<SaValue<'static>> {
+fn root_attrs(tx: &Tx, id: ObjectId, props: &FsProps) -> Vec<SaValue<'static>> {
     let mode = S_IFDIR | (props.mode & 0o7777);
     let mut flags = FileFlags::ARCHIVE.0
         | FileFlags::AV_MODIFIED.0
@@ -130,7 +128,7 @@ fn root_attrs(tx: &Tx, id: u64, props: &FsProps) -> Vec<SaValue<'static>> {
         one(Attr::Gen, tx.txg().0),
         one(Attr::Uid, props.uid),
         one(Attr::Gid, props.gid),
-        one(Attr::Parent, id),
+        one(Attr::Parent, id.0),
         one(Attr::Flags, flags),
         time(Attr::Atime),
         time(Attr::Mtime),
@@ -199,8 +197,8 @@ pub fn trivial_acl(mode: u32) -> (u64, Vec<u8>) {
 /// If the objects cannot be created.
 pub fn create_volume(objset: &Arc<Objset>, tx: &Tx, volsize: u64, volblocksize: u64) -> Result<(), Error> {
     let data = NewObject { object_type: ObjectType::ZVOL, block_size: volblocksize, ..NewObject::default() };
-    objset.claim_object(tx, ZVOL_OBJ, &data)?;
-    let new = NewZap { object_type: ObjectType::ZVOL_PROP, id: Some(ZVOL_ZAP_OBJ), ..NewZap::default() };
+    objset.claim_object(tx, ObjectId::ZVOL_DATA, &data)?;
+    let new = NewZap { object_type: ObjectType::ZVOL_PROP, id: Some(ObjectId::ZVOL_PROPERTIES), ..NewZap::default() };
     Zap::create_with(tx, objset, &new)?.update_u64(tx, "size", volsize)
 }
 
@@ -239,7 +237,7 @@ mod tests {
         let tree = vdev::VdevTree::open(&config, &|_| Some(device.clone())).unwrap();
         let tx = Tx::syncing(base::Txg(4));
         let zio = Arc::new(zio::Zio::new(Arc::new(tree), 8 << 20));
-        (Objset::create(zio, 5, os_type, 0, &tx).unwrap(), tx)
+        (Objset::create(zio, ObjectId(5), os_type, 0, &tx).unwrap(), tx)
     }
 
     #[test]
@@ -248,16 +246,16 @@ mod tests {
         let props = FsProps { casesensitivity: 2, now: Duration::new(1_700_000_000, 5), ..FsProps::default() };
         create_fs(&os, &tx, &props).unwrap();
         // the numbers that OpenZFS allocates
-        let master = Zap::open(os.object(1).unwrap()).unwrap();
+        let master = Zap::open(os.object(ObjectId(1)).unwrap()).unwrap();
         let number = |name| master.lookup_u64(name).unwrap();
         assert_eq!([number("SA_ATTRS"), number("DELETE_QUEUE"), number("ROOT")], [Some(32), Some(33), Some(34)]);
-        let root = os.object(34).unwrap();
+        let root = os.object(ObjectId(34)).unwrap();
         assert_eq!(root.bonus().len(), 168);
         assert_eq!(Zap::open(root).unwrap().normflags(), TOUPPER);
         let fs = crate::FileSystem::from_objset(os.clone(), false).unwrap();
         let root = fs.root_node().unwrap();
         let attrs = root.attrs();
-        assert_eq!((attrs.mode, attrs.size, attrs.links, attrs.parent), (0o40755, 2, 2, 34));
+        assert_eq!((attrs.mode, attrs.size, attrs.links, attrs.parent), (0o40755, 2, 2, ObjectId(34)));
         assert_eq!((attrs.flags.0, attrs.crtime.sec, attrs.crtime.nsec), (0x408_0000_0144, 1_700_000_000, 5));
         let old = FsProps { version: 4, ..props };
         assert!(create_fs(&os, &tx, &old).is_err());

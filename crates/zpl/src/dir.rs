@@ -1,6 +1,6 @@
 //! Directories: ZAPs from a name to an object number and a type.
 
-use base::bytes::bits;
+use base::ObjectId;
 use dmu::{Entries, MatchMode, Zap, ZapEntry, ZapValue};
 use ondisk::ObjectType;
 
@@ -15,7 +15,7 @@ pub struct DirEntry {
     /// The name as stored, without NUL. It need not be UTF-8.
     pub name: Vec<u8>,
     /// The object that it names.
-    pub object: u64,
+    pub object: ObjectId,
     /// The kind of that object according to the entry (it may be [`Kind::Other`]`(0)`, unknown, in old pools).
     pub kind: Kind,
     /// The cookie from which a listing continues after this entry; see [`FileSystem::read_dir_from`].
@@ -24,10 +24,15 @@ pub struct DirEntry {
 
 impl DirEntry {
     /// Decodes an entry. Its value holds the object 48@0 and the type 4@60; further words are ignored.
-    pub(crate) fn decode(dir: u64, name: Vec<u8>, value: &ZapValue, next_cookie: u64) -> Result<DirEntry, Error> {
+    pub(crate) fn decode(dir: ObjectId, name: Vec<u8>, value: &ZapValue, next_cookie: u64) -> Result<DirEntry, Error> {
         let word = if value.int_size == 8 { value.u64s().first().copied() } else { None };
         let word = word.ok_or(Error::corrupt(dir, "integer size of a directory entry", value.int_size.into()))?;
-        Ok(DirEntry { name, object: bits(word, 0, 48), kind: Kind::from_number((word >> 60) as u8), next_cookie })
+        Ok(DirEntry {
+            name,
+            object: ObjectId::of_entry(word),
+            kind: Kind::from_number((word >> 60) as u8),
+            next_cookie,
+        })
     }
 }
 
@@ -37,7 +42,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If `dir` is not a directory or is unreadable, or the name is too long.
-    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<DirEntry>, Error> {
+    pub fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<DirEntry>, Error> {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong { len: name.len() });
         }
@@ -45,7 +50,7 @@ impl FileSystem {
     }
 
     /// Looks a name up in the ZAP of the directory `dir`.
-    pub(crate) fn lookup_in(&self, zap: &Zap, dir: u64, name: &[u8]) -> Result<Option<DirEntry>, Error> {
+    pub(crate) fn lookup_in(&self, zap: &Zap, dir: ObjectId, name: &[u8]) -> Result<Option<DirEntry>, Error> {
         if self.normalization() == 0 && self.case_sensitivity() == CaseSensitivity::Sensitive {
             let found = zap.lookup(name)?;
             return found.map(|value| DirEntry::decode(dir, name.to_vec(), &value, 0)).transpose();
@@ -62,7 +67,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If `dir` is not a directory or its first block is unreadable.
-    pub fn read_dir(&self, dir: u64) -> Result<ReadDir, Error> {
+    pub fn read_dir(&self, dir: ObjectId) -> Result<ReadDir, Error> {
         Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()? })
     }
 
@@ -70,11 +75,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].
-    pub fn read_dir_from(&self, dir: u64, cookie: u64) -> Result<ReadDir, Error> {
+    pub fn read_dir_from(&self, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
         Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? })
     }
 
-    pub(crate) fn dir_zap(&self, dir: u64) -> Result<Zap, Error> {
+    pub(crate) fn dir_zap(&self, dir: ObjectId) -> Result<Zap, Error> {
         let object = self.objset().object(dir)?;
         if object.phys().object_type != ObjectType::DIRECTORY_CONTENTS {
             return Err(Error::NotDirectory { name: format!("object {dir}").into_bytes() });
@@ -85,7 +90,7 @@ impl FileSystem {
 
 /// An iterator over the entries of a directory. See [`FileSystem::read_dir`].
 pub struct ReadDir {
-    dir: u64,
+    dir: ObjectId,
     entries: Entries,
 }
 

@@ -1,6 +1,6 @@
 //! The errors of file systems and volumes.
 
-use base::Errno;
+use base::{Errno, ObjectId};
 
 /// Reasons why an operation on a file, directory, attribute or volume failed.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum Error {
     #[error("object {object}: {what}: {source}")]
     NvList {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The name of the list.
         what: &'static str,
         /// The cause.
@@ -29,7 +29,7 @@ pub enum Error {
     #[error("dataset {objset} is not a {wanted}")]
     WrongType {
         /// The dataset's object number.
-        objset: u64,
+        objset: ObjectId,
         /// `file system` or `volume`.
         wanted: &'static str,
     },
@@ -37,7 +37,7 @@ pub enum Error {
     #[error("dataset {objset}: file system version {version} is not supported")]
     Version {
         /// The dataset's object number.
-        objset: u64,
+        objset: ObjectId,
         /// The version.
         version: u64,
     },
@@ -57,13 +57,13 @@ pub enum Error {
     #[error("object {object}: is a directory")]
     IsDirectory {
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
     /// The object is not of the requested kind: not a symbolic link, or not a file of this file system.
     #[error("object {object}: not a {wanted}")]
     NotA {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The kind that was requested.
         wanted: &'static str,
     },
@@ -83,13 +83,13 @@ pub enum Error {
     #[error("object {object} has no path")]
     NoPath {
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
     /// An extended attribute is larger than this program returns in one piece.
     #[error("object {object}: an extended attribute of {size} bytes is too large")]
     TooLarge {
         /// The attribute's object.
-        object: u64,
+        object: ObjectId,
         /// Its size.
         size: u64,
     },
@@ -97,7 +97,7 @@ pub enum Error {
     #[error("object {object}: {what} is {value}, which is not possible")]
     Corrupt {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The field.
         what: &'static str,
         /// Its value.
@@ -107,7 +107,7 @@ pub enum Error {
     #[error("object {object}: attribute {what} is missing")]
     Missing {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// Its name.
         what: &'static str,
     },
@@ -115,7 +115,7 @@ pub enum Error {
     #[error("object {object}: spill block: {why}")]
     Spill {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The reason why it is unreadable.
         why: String,
         /// The error number of that reason.
@@ -127,7 +127,7 @@ pub enum Error {
     #[error("object {object}: {why}")]
     Refused {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The reason.
         why: crate::live::Refusal,
     },
@@ -135,7 +135,7 @@ pub enum Error {
     #[error("object {object}: access control list: {why}")]
     BadAcl {
         /// The object; 0 if it is not known.
-        object: u64,
+        object: ObjectId,
         /// The reason.
         why: &'static str,
     },
@@ -193,7 +193,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn corrupt(object: u64, what: &'static str, value: u64) -> Self {
+    pub(crate) fn corrupt(object: ObjectId, what: &'static str, value: u64) -> Self {
         Error::Corrupt { object, what, value }
     }
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use base::ObjectId;
 use dmu::sa::SaTable;
-use dmu::{Objset, Zap, normal_form_fits};
+use dmu::{Objset, Zap, ZapValue, normal_form_fits};
 use ondisk::ObjsetType;
 
-use crate::{Error, FuidTable, MASTER_NODE_OBJ, Node};
+use crate::{Error, FuidTable, Node};
 
 /// The newest ZPL version (OpenZFS: `ZPL_VERSION`).
 const ZPL_VERSION: u64 = 5;
@@ -46,11 +47,11 @@ struct Inner {
     sa: SaTable,
     is_snapshot: bool,
     version: u64,
-    root: u64,
-    unlinked_set: Option<u64>,
-    fuid_object: Option<u64>,
+    root: ObjectId,
+    unlinked_set: Option<ObjectId>,
+    fuid_object: Option<ObjectId>,
     fuids: OnceLock<FuidTable>,
-    shares: Option<u64>,
+    shares: Option<ObjectId>,
     case: CaseSensitivity,
     normalization: u64,
     utf8_only: bool,
@@ -84,9 +85,10 @@ impl FileSystem {
         if objset.phys().os_type != ObjsetType::Zfs {
             return Err(Error::WrongType { objset: objset.id(), wanted: "file system" });
         }
-        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
+        let master = Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
         let number = |key: &str| master.lookup_u64(key).map_err(Error::from);
-        let must = |key: &'static str| number(key)?.ok_or(Error::Missing { object: MASTER_NODE_OBJ, what: key });
+        let id = |key: &str| master.lookup_id(key).map_err(Error::from);
+        let must = |key: &'static str| number(key)?.ok_or(Error::Missing { object: ObjectId::MASTER_NODE, what: key });
         let version = must("VERSION")?;
         if version == 0 || version > ZPL_VERSION {
             return Err(Error::Version { objset: objset.id(), version });
@@ -95,17 +97,17 @@ impl FileSystem {
             0 => CaseSensitivity::Sensitive,
             1 => CaseSensitivity::Insensitive,
             2 => CaseSensitivity::Mixed,
-            n => return Err(Error::corrupt(MASTER_NODE_OBJ, "casesensitivity", n)),
+            n => return Err(Error::corrupt(ObjectId::MASTER_NODE, "casesensitivity", n)),
         };
         let inner = Inner {
-            sa: SaTable::load(&objset, number("SA_ATTRS")?.unwrap_or(0))?,
+            sa: SaTable::load(&objset, id("SA_ATTRS")?.unwrap_or(ObjectId::NONE))?,
             is_snapshot,
             version,
-            root: must("ROOT")?,
-            unlinked_set: number("DELETE_QUEUE")?,
-            fuid_object: number("FUID")?.filter(|id| *id != 0),
+            root: ObjectId(must("ROOT")?),
+            unlinked_set: id("DELETE_QUEUE")?,
+            fuid_object: id("FUID")?.filter(|id| id.is_some()),
             fuids: OnceLock::new(),
-            shares: number("SHARES")?.filter(|id| *id != 0),
+            shares: id("SHARES")?.filter(|id| id.is_some()),
             case,
             normalization: number("normalization")?.unwrap_or(0),
             utf8_only: number("utf8only")?.unwrap_or(0) != 0,
@@ -135,13 +137,13 @@ impl FileSystem {
 
     /// Returns the object of the root directory.
     #[must_use]
-    pub fn root(&self) -> u64 {
+    pub fn root(&self) -> ObjectId {
         self.0.root
     }
 
     /// Returns the directory of shares (`.zfs/shares`), if there is one.
     #[must_use]
-    pub fn shares(&self) -> Option<u64> {
+    pub fn shares(&self) -> Option<ObjectId> {
         self.0.shares
     }
 
@@ -207,7 +209,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the object does not exist or is not a file, or its attributes are unreadable.
-    pub fn node(&self, object: u64) -> Result<Node, Error> {
+    pub fn node(&self, object: ObjectId) -> Result<Node, Error> {
         Node::open(self, object)
     }
 
@@ -222,11 +224,11 @@ impl FileSystem {
     /// Returns the inode number that `stat` shows: the object number, except for the root of a snapshot, whose number
     /// distinguishes the snapshots of a file system.
     #[must_use]
-    pub fn inode(&self, object: u64) -> u64 {
+    pub fn inode(&self, object: ObjectId) -> u64 {
         if self.is_snapshot() && object == self.root() {
-            ZFSCTL_INO_SNAPDIRS.wrapping_sub(self.objset().id())
+            ZFSCTL_INO_SNAPDIRS.wrapping_sub(self.objset().id().0)
         } else {
-            object
+            object.0
         }
     }
 
@@ -235,13 +237,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// When the set is unreadable.
-    pub fn delete_queue(&self) -> Result<Vec<u64>, Error> {
+    pub fn delete_queue(&self) -> Result<Vec<ObjectId>, Error> {
         let Some(set) = self.0.unlinked_set else { return Ok(Vec::new()) };
         let entries = Zap::open(self.0.objset.object(set)?)?.entries()?;
-        entries.map(|entry| entry?.value.u64().ok_or(Error::corrupt(set, "entry of the delete queue", 0))).collect()
+        let id = |value: ZapValue| value.u64().map(ObjectId);
+        entries.map(|entry| id(entry?.value).ok_or(Error::corrupt(set, "entry of the delete queue", 0))).collect()
     }
 
-    pub(crate) fn is_unlinked(&self, object: u64) -> Result<bool, Error> {
+    pub(crate) fn is_unlinked(&self, object: ObjectId) -> Result<bool, Error> {
         let Some(set) = self.0.unlinked_set else { return Ok(false) };
         Ok(Zap::open(self.0.objset.object(set)?)?.lookup(format!("{object:x}"))?.is_some())
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::bytes;
+use base::{ObjectId, bytes};
 use dmu::Objset;
 use nvlist::NvList;
 
@@ -47,7 +47,7 @@ impl FuidTable {
     ///
     /// # Errors
     /// If it cannot be read or is not such a list.
-    pub fn load(objset: &Arc<Objset>, object: u64) -> Result<FuidTable, Error> {
+    pub fn load(objset: &Arc<Objset>, object: ObjectId) -> Result<FuidTable, Error> {
         let holder = objset.object(object)?;
         let size =
             bytes::u64(holder.bonus(), 0, holder.endian()).ok_or(Error::Missing { object, what: "FUID table size" })?;

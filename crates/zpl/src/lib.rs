@@ -70,6 +70,3 @@ pub use resolver::{Control, Resolved, Resolver};
 pub use used::UsedByBonus;
 pub use xattr::{MAX_XATTR_SIZE, Xattr, decode_dxattr, linux_name};
 pub use zvol::Zvol;
-
-/// Object number of the master node of a file system (OpenZFS: `MASTER_NODE_OBJ`).
-pub const MASTER_NODE_OBJ: u64 = 1;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use base::ObjectId;
 use dmu::Object;
 use dmu::sa::{Attr, SaAttrs};
 use ondisk::ObjectType;
@@ -18,7 +19,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub(crate) fn open(fs: &FileSystem, id: u64) -> Result<Node, Error> {
+    pub(crate) fn open(fs: &FileSystem, id: ObjectId) -> Result<Node, Error> {
         let object = fs.objset().object(id)?;
         if !matches!(object.phys().bonus_type, ObjectType::SA | ObjectType::ZNODE) {
             return Err(Error::NotA { object: id, wanted: "file" });
@@ -36,7 +37,7 @@ impl Node {
 
     /// Returns the object number.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.object.id()
     }
 
@@ -205,7 +206,7 @@ impl Node {
 }
 
 /// Returns an attribute that may be absent; an error if the spill block that would hold it is unreadable.
-pub(crate) fn attr_of(id: u64, sa: &SaAttrs, attr: Attr) -> Result<Option<&[u8]>, Error> {
+pub(crate) fn attr_of(id: ObjectId, sa: &SaAttrs, attr: Attr) -> Result<Option<&[u8]>, Error> {
     match (sa.get(attr), sa.spill_error()) {
         (None, Some(why)) => {
             let (errno, unanswered) = (Error::dmu_errno(why), why.is_unanswered());

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use base::ObjectId;
+
 use crate::{Attrs, DirEntry, Error, FileFlags, FileSystem, Kind, Node};
 
 /// Maximum number of symbolic links in one resolution (Linux: `MAXSYMLINKS`).
@@ -22,7 +24,7 @@ pub enum Follow {
 }
 
 /// A check whether the caller may look up a name in the directory with this object number.
-pub(crate) type Search<'a> = dyn Fn(u64) -> Result<(), Error> + 'a;
+pub(crate) type Search<'a> = dyn Fn(ObjectId) -> Result<(), Error> + 'a;
 
 /// The state of a path resolution.
 struct Walk<'a> {
@@ -30,7 +32,7 @@ struct Walk<'a> {
     /// Called for each directory before a name is looked up in it.
     may_search: &'a Search<'a>,
     /// The directories entered, the current one last; never empty.
-    dirs: Vec<u64>,
+    dirs: Vec<ObjectId>,
     /// Remaining components, the next one last.
     ahead: Vec<Vec<u8>>,
     follow: Follow,
@@ -46,7 +48,7 @@ impl Walk<'_> {
         self.ahead.extend(path.split(|b| *b == b'/').filter(|c| !c.is_empty()).rev().map(<[u8]>::to_vec));
     }
 
-    fn here(&self) -> u64 {
+    fn here(&self) -> ObjectId {
         self.dirs.last().copied().unwrap_or(self.fs.root())
     }
 
@@ -134,7 +136,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::resolve`]; [`Error::Loop`] after 40 links.
-    pub fn resolve_from(&self, dir: u64, path: &[u8], follow: Follow) -> Result<Node, Error> {
+    pub fn resolve_from(&self, dir: ObjectId, path: &[u8], follow: Follow) -> Result<Node, Error> {
         self.resolve_if(dir, path, follow, &|_| Ok(()))
     }
 
@@ -142,7 +144,7 @@ impl FileSystem {
     /// the last name.
     pub(crate) fn resolve_if(
         &self,
-        dir: u64,
+        dir: ObjectId,
         path: &[u8],
         follow: Follow,
         may_search: &Search<'_>,
@@ -156,7 +158,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NoPath`] if it has no name (deleted but open, or a parent is gone); or when a directory is unreadable.
-    pub fn path_of(&self, object: u64) -> Result<Vec<u8>, Error> {
+    pub fn path_of(&self, object: ObjectId) -> Result<Vec<u8>, Error> {
         if self.is_unlinked(object)? {
             return Err(Error::NoPath { object });
         }
@@ -188,7 +190,7 @@ impl FileSystem {
     }
 
     /// Returns the first name of `child` in the directory `parent`.
-    fn name_in(&self, parent: u64, child: u64, object: u64) -> Result<Vec<u8>, Error> {
+    fn name_in(&self, parent: ObjectId, child: ObjectId, object: ObjectId) -> Result<Vec<u8>, Error> {
         for entry in self.read_dir(parent)? {
             let entry = entry?;
             if entry.object == child {

@@ -1,7 +1,7 @@
 //! Stored names that no lookup leads to, since the file system compares names otherwise than the system that stored them. A received stream brings
 //! names as they were.
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Visit, Walk, Zap};
 use ondisk::ObjectType;
 
@@ -32,13 +32,13 @@ pub struct NameInDir {
     /// The name.
     pub name: Vec<u8>,
     /// The object of the directory.
-    pub dir: u64,
+    pub dir: ObjectId,
     /// A path of the directory, unless none leads there.
     pub dir_path: Option<Vec<u8>>,
 }
 
 impl UnreachableNames {
-    fn add(&mut self, fs: &FileSystem, dir: u64, name: Vec<u8>) {
+    fn add(&mut self, fs: &FileSystem, dir: ObjectId, name: Vec<u8>) {
         self.count += 1;
         self.first.get_or_insert_with(|| NameInDir { name, dir, dir_path: fs.path_of(dir).ok() });
     }
@@ -81,7 +81,7 @@ impl FileSystem {
         found
     }
 
-    fn look_for_unreachable(&self, dir: u64, found: &mut OutOfReach) -> Result<(), Error> {
+    fn look_for_unreachable(&self, dir: ObjectId, found: &mut OutOfReach) -> Result<(), Error> {
         let zap = self.dir_zap(dir)?;
         for entry in self.read_dir(dir)? {
             let name = entry?.name;
@@ -95,7 +95,7 @@ impl FileSystem {
     }
 
     /// Returns whether a lookup of a stored name finds this very name.
-    fn leads_to(&self, zap: &Zap, dir: u64, name: &[u8]) -> bool {
+    fn leads_to(&self, zap: &Zap, dir: ObjectId, name: &[u8]) -> bool {
         self.lookup_in(zap, dir, name).is_ok_and(|there| there.is_some_and(|there| there.name == name))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use parking_lot::Mutex;
 use pool::{Dataset, Pool};
 
@@ -46,7 +47,7 @@ impl Control {
 pub struct Resolver {
     pool: Arc<Pool>,
     /// By dataset object, the most recently used one last.
-    open: Mutex<Vec<(u64, FileSystem)>>,
+    open: Mutex<Vec<(ObjectId, FileSystem)>>,
 }
 
 impl Resolver {

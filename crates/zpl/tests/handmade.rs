@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use base::bytes::with_bits;
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use dmu::Objset;
 use nvlist::{Encoding, NvList};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, Dva, ObjectType, VDEV_LABEL_START_SIZE};
@@ -75,9 +75,17 @@ impl Maker {
     }
 
     /// Builds the attributes of a file: `acl` are the 88 bytes of its ACL, `tail` the bytes after it.
-    fn znode(&self, mode: u64, size: u64, parent: u64, owner: u64, acl: &[u8], tail: &[u8]) -> (ObjectType, Vec<u8>) {
+    fn znode(
+        &self,
+        mode: u64,
+        size: u64,
+        parent: ObjectId,
+        owner: u64,
+        acl: &[u8],
+        tail: &[u8],
+    ) -> (ObjectType, Vec<u8>) {
         let mut raw = Vec::new();
-        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, mode, size, parent, 1, 0, 0, 0, owner, 8, 0, 0, 0, 0];
+        let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, mode, size, parent.0, 1, 0, 0, 0, owner, 8, 0, 0, 0, 0];
         for word in words {
             raw.extend(self.e.put_u64(word));
         }
@@ -87,13 +95,13 @@ impl Maker {
         (ObjectType::ZNODE, raw)
     }
 
-    fn dir(&mut self, id: usize, parent: u64, entries: &[(&str, u64)]) {
+    fn dir(&mut self, id: usize, parent: ObjectId, entries: &[(&str, u64)]) {
         let znode = self.znode(DIR, entries.len() as u64 + 2, parent, 7, &[], &[]);
         self.zap(id, ObjectType::DIRECTORY_CONTENTS, znode, entries);
     }
 
     fn link(&mut self, id: usize, target: &str) {
-        let znode = self.znode(LINK, target.len() as u64, 2, 7, &[], target.as_bytes());
+        let znode = self.znode(LINK, target.len() as u64, ObjectId(2), 7, &[], target.as_bytes());
         self.object(id, ObjectType::PLAIN_FILE_CONTENTS, znode, &[]);
     }
 
@@ -106,7 +114,7 @@ impl Maker {
         root[704..712].copy_from_slice(&self.e.put_u64(2));
         let root = self.block(&root, ObjectType::OBJSET);
         self.image.resize(self.image.len().next_multiple_of(256 << 10) + (1 << 20), 0);
-        FileSystem::from_objset(Objset::open(zio_over(self.image), 5, &root).unwrap(), false).unwrap()
+        FileSystem::from_objset(Objset::open(zio_over(self.image), ObjectId(5), &root).unwrap(), false).unwrap()
     }
 }
 
@@ -149,49 +157,49 @@ fn acl_head(e: Endian, external: u64, size: u32, version: u16, count: u16) -> Ve
 
 fn make(e: Endian) -> FileSystem {
     let none = || (ObjectType::NONE, Vec::new());
-    let entry = |kind: u64, object: u64| kind << 60 | object;
+    let entry = |kind: u64, object: ObjectId| kind << 60 | object.0;
     let mut m = Maker::new(e);
     m.zap(1, ObjectType::MASTER_NODE, none(), &[("ROOT", 2), ("VERSION", 4), ("DELETE_QUEUE", 3), ("FUID", 20)]);
     m.dir(
         2,
-        2,
+        ObjectId(2),
         &[
-            ("a", entry(4, 4)),
-            ("loop1", entry(10, 5)),
-            ("loop2", entry(10, 6)),
-            ("absolute", entry(10, 7)),
-            ("relative", entry(10, 8)),
-            ("up", entry(10, 9)),
-            ("domain", entry(8, 14)),
-            ("old", entry(8, 15)),
-            ("chain", entry(10, 17)),
-            ("liar", entry(4, 10)),
-            ("nowhere", entry(8, 31)),
-            ("huge", entry(10, 18)),
+            ("a", entry(4, ObjectId(4))),
+            ("loop1", entry(10, ObjectId(5))),
+            ("loop2", entry(10, ObjectId(6))),
+            ("absolute", entry(10, ObjectId(7))),
+            ("relative", entry(10, ObjectId(8))),
+            ("up", entry(10, ObjectId(9))),
+            ("domain", entry(8, ObjectId(14))),
+            ("old", entry(8, ObjectId(15))),
+            ("chain", entry(10, ObjectId(17))),
+            ("liar", entry(4, ObjectId(10))),
+            ("nowhere", entry(8, ObjectId(31))),
+            ("huge", entry(10, ObjectId(18))),
         ],
     );
     m.zap(3, ObjectType::UNLINKED_SET, none(), &[("c", 12)]);
-    m.dir(4, 2, &[("f", entry(8, 10)), ("parent", entry(10, 19))]);
+    m.dir(4, ObjectId(2), &[("f", entry(8, ObjectId(10))), ("parent", entry(10, ObjectId(19)))]);
     for (id, target) in
         [(5, "loop2"), (6, "/loop1"), (7, "/a/f"), (8, "./a/../a//f"), (9, "../../a/f/"), (17, "up"), (19, "..")]
     {
         m.link(id, target);
     }
-    let file = m.znode(FILE, 5, 4, 7, &[], &[]);
+    let file = m.znode(FILE, 5, ObjectId(4), 7, &[], &[]);
     m.object(10, ObjectType::PLAIN_FILE_CONTENTS, file, b"hello");
-    m.dir(11, 13, &[("c", entry(4, 13))]);
-    m.dir(13, 11, &[("b", entry(4, 11))]);
-    let deleted = m.znode(FILE, 0, 2, 7, &[], &[]);
+    m.dir(11, ObjectId(13), &[("c", entry(4, ObjectId(13)))]);
+    m.dir(13, ObjectId(11), &[("b", entry(4, ObjectId(11)))]);
+    let deleted = m.znode(FILE, 0, ObjectId(2), 7, &[], &[]);
     m.object(12, ObjectType::PLAIN_FILE_CONTENTS, deleted, &[]);
     let ace = [&e.put_u16(1)[..], &e.put_u16(0x40), &e.put_u32(2), &e.put_u64(1 << 32 | 512)].concat();
     let acl = [acl_head(e, 0, 16, 1, 1), ace].concat();
-    let owned = m.znode(FILE, 0, 2, 1 << 32 | 1001, &acl, &[]);
+    let owned = m.znode(FILE, 0, ObjectId(2), 1 << 32 | 1001, &acl, &[]);
     m.object(14, ObjectType::PLAIN_FILE_CONTENTS, owned, &[]);
-    let external = m.znode(FILE, 0, 2, 7, &acl_head(e, 16, 7, 0, 0), &[]);
+    let external = m.znode(FILE, 0, ObjectId(2), 7, &acl_head(e, 16, 7, 0, 0), &[]);
     m.object(15, ObjectType::PLAIN_FILE_CONTENTS, external, &[]);
     let old: Vec<u8> = (0..7).flat_map(|n| old_ace(e, 500 + n, 1, if n == 6 { 0x4000 } else { 0 }, 0)).collect();
     m.object(16, ObjectType::OLDACL, none(), &old);
-    let huge = m.znode(LINK, u64::MAX, 2, 7, &[], &[]);
+    let huge = m.znode(LINK, u64::MAX, ObjectId(2), 7, &[], &[]);
     m.object(18, ObjectType::PLAIN_FILE_CONTENTS, huge, &[]);
     let mut domain = NvList::new();
     domain.insert("fuid_idx", 1u64);
@@ -214,7 +222,7 @@ fn attributes_and_data() {
     both_orders(|fs| {
         let node = fs.resolve(b"a/f").unwrap();
         let a = node.attrs();
-        assert_eq!((node.id(), a.size, a.uid(), a.gid(), a.kind()), (10, 5, 7, 8, Kind::File));
+        assert_eq!((node.id(), a.size, a.uid(), a.gid(), a.kind()), (ObjectId(10), 5, 7, 8, Kind::File));
         assert_eq!((a.atime.sec, a.atime.nsec, a.crtime.sec, a.crtime.nsec, a.generation), (1, 2, 7, 8, 9));
         let mut buf = [0; 9];
         assert_eq!(node.read(0, &mut buf).unwrap(), 5);
@@ -229,11 +237,11 @@ fn links_lead_where_they_say() {
     both_orders(|fs| {
         let follow = |path: &str| fs.resolve_from(fs.root(), path.as_bytes(), Follow::Always).map(|n| n.id());
         for path in ["absolute", "relative", "a/../absolute", "a/parent/relative", "a/parent/a/parent/a/f"] {
-            assert_eq!(follow(path).unwrap(), 10, "{path}");
+            assert_eq!(follow(path).unwrap(), ObjectId(10), "{path}");
         }
-        assert_eq!(follow("a/parent").unwrap(), 2);
-        assert_eq!(fs.resolve(b"a/parent").unwrap().id(), 19);
-        assert_eq!(fs.resolve_from(4, b"parent/a/f", Follow::Parents).unwrap().id(), 10);
+        assert_eq!(follow("a/parent").unwrap(), ObjectId(2));
+        assert_eq!(fs.resolve(b"a/parent").unwrap().id(), ObjectId(19));
+        assert_eq!(fs.resolve_from(ObjectId(4), b"parent/a/f", Follow::Parents).unwrap().id(), ObjectId(10));
         assert!(matches!(fs.resolve(b"a/parent/a"), Err(Error::NotDirectory { .. })));
         // a trailing slash requires a directory, also after links
         assert!(matches!(follow("up"), Err(Error::NotDirectory { .. })));
@@ -251,11 +259,11 @@ fn lies_are_found_out() {
         assert!(fs.resolve(b"nowhere").is_err());
         assert!(fs.resolve(b"huge").is_err());
         for object in [11, 12, 13] {
-            assert!(matches!(fs.path_of(object), Err(Error::NoPath { .. })), "{object}");
+            assert!(matches!(fs.path_of(ObjectId(object)), Err(Error::NoPath { .. })), "{object}");
         }
-        assert_eq!(fs.path_of(10).unwrap(), b"/a/f");
-        assert_eq!(fs.delete_queue().unwrap(), [12]);
-        assert!(matches!(fs.node(16), Err(Error::NotA { .. })));
+        assert_eq!(fs.path_of(ObjectId(10)).unwrap(), b"/a/f");
+        assert_eq!(fs.delete_queue().unwrap(), [ObjectId(12)]);
+        assert!(matches!(fs.node(ObjectId(16)), Err(Error::NotA { .. })));
     });
 }
 

@@ -4,7 +4,7 @@
 mod scratch;
 mod support;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::sa::Attr;
 use scratch::Scratch;
 use support::Fixture;
@@ -34,7 +34,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-fn make(zfs: &Zfs, dir: u64, name: &str, kind: Kind, mode: u32) -> u64 {
+fn make(zfs: &Zfs, dir: ObjectId, name: &str, kind: Kind, mode: u32) -> ObjectId {
     zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(kind, mode)).unwrap().0
 }
 
@@ -69,6 +69,36 @@ fn posix_lists_and_modes_go_together() {
     zfs.remove_xattr(&ROOT, id, ACCESS).unwrap();
     assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, b"no list", XattrMode::Set)), Errno::EINVAL);
     assert_eq!(errno(zfs.set_xattr(&ROOT, id, DEFAULT, &some_list().encode(), XattrMode::Set)), Errno::EACCES);
+    drop(zfs);
+    scratch.close();
+}
+
+/// As with the kernel module: the mode changes first, and then it turns out that the list cannot follow. One without entries is none.
+#[test]
+fn a_chmod_beside_a_malformed_list_changes_the_mode_and_says_so() {
+    // lists are files in a hidden directory
+    let mut scratch = Scratch::with(FsProps::default(), &[("acltype", 1), ("xattr", 1)]);
+    let zfs = scratch.zfs();
+    let chmod = |id, mode| zfs.setattr(&ROOT, id, &SetAttr { mode: Some(mode), ..SetAttr::default() });
+    let lists: [(&[u8], Result<(), Errno>); 5] = [
+        (&[2, 0, 0, 0, 1, 0, 6], Err(Errno::EINVAL)),
+        (&[1, 0, 0, 0], Err(Errno::EINVAL)),
+        (&[2, 0, 0, 0, 0x40, 0, 6, 0, 255, 255, 255, 255], Err(Errno::EINVAL)),
+        (&[2, 0, 0, 0, 2, 0, 6, 0, 5, 0, 0, 0], Err(Errno::EIO)),
+        (&[2, 0, 0, 0], Ok(())),
+    ];
+    for (n, (value, wanted)) in lists.into_iter().enumerate() {
+        let id = make(&zfs, zfs.fs().root(), &format!("f{n}"), Kind::File, 0o644);
+        zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
+        let hidden = zfs.getattr(id).unwrap().xattr_dir;
+        let stored = zfs.fs().lookup(hidden, ACCESS).unwrap().unwrap().object;
+        zfs.truncate(&ROOT, stored, value.len() as u64).unwrap();
+        zfs.write(&ROOT, stored, 0, value).unwrap();
+        let done = chmod(id, 0o600).map(drop).map_err(|error| error.errno());
+        assert_eq!(done, wanted, "{value:?}");
+        assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_600, "{value:?}");
+        assert_eq!(zfs.fs().node(id).unwrap().xattr(ACCESS).unwrap().as_deref(), Some(value));
+    }
     drop(zfs);
     scratch.close();
 }

@@ -5,7 +5,7 @@ mod scratch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, Vfs, XattrMode, Zfs};
@@ -17,7 +17,7 @@ fn user(uid: u32) -> Cred {
     Cred { uid, gid: uid, groups: vec![500] }
 }
 
-fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> u64 {
+fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> ObjectId {
     let id = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, mode)).unwrap().0;
     zfs.setattr(&ROOT, id, &SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() }).unwrap();
     id
@@ -55,6 +55,31 @@ fn owners_change_what_is_theirs() {
     let zfs = scratch.zfs();
     assert_eq!(zfs.getattr(id).unwrap(), attrs);
     assert_eq!(zfs.fs().node(id).unwrap().attrs(), &attrs);
+    drop(zfs);
+    scratch.close();
+}
+
+/// The values of a hidden directory change with their file, while another thread removes them.
+#[test]
+fn a_chown_meets_attributes_that_leave() {
+    const ROUNDS: u32 = 300;
+    let names: [&[u8]; 4] = [b"user.a", b"user.b", b"user.c", b"user.d"];
+    let mut scratch = Scratch::with(FsProps::default(), &[("xattr", 1)]);
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o644);
+    let set = |name| zfs.set_xattr(&ROOT, id, name, b"value", XattrMode::Set).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for uid in 0..ROUNDS {
+                let change = SetAttr { uid: Some(uid), ..SetAttr::default() };
+                assert_eq!(zfs.setattr(&ROOT, id, &change).unwrap().uid(), uid);
+            }
+        });
+        for _ in 0..ROUNDS {
+            names.into_iter().for_each(set);
+            names.into_iter().for_each(|name| zfs.remove_xattr(&ROOT, id, name).unwrap());
+        }
+    });
     drop(zfs);
     scratch.close();
 }

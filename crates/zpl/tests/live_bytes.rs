@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::sa::Attr;
 use oracle::fixtures;
 use pool::{Hooks, ImportOptions, Kind as DatasetKind, ListOptions, Spa};
@@ -27,13 +28,13 @@ fn import(images: &fixtures::Unpacked) -> Arc<Spa> {
 }
 
 /// Returns all files in a file system, each with its directory.
-fn walk(fs: &FileSystem, dir: u64, found: &mut Vec<(u64, Node)>) {
+fn walk(fs: &FileSystem, dir: ObjectId, found: &mut Vec<(u64, Node)>) {
     for entry in fs.read_dir(dir).unwrap().map(Result::unwrap) {
         let node = fs.node(entry.object).unwrap();
         if node.kind() == Kind::Directory {
             walk(fs, entry.object, found);
         }
-        found.push((dir, node));
+        found.push((dir.0, node));
     }
 }
 
@@ -43,13 +44,13 @@ fn is_as_made(node: &Node) -> bool {
     let attrs = node.attrs();
     let plain = attrs.links == if node.kind() == Kind::Directory { 2 } else { 1 };
     let empty = node.kind() != Kind::Directory || attrs.size == 2;
-    let extras = node.raw_attr(Attr::Dxattr).is_some() || attrs.xattr_dir != 0;
+    let extras = node.raw_attr(Attr::Dxattr).is_some() || attrs.xattr_dir.is_some();
     let flags = attrs.flags.0 & CHANGED_LATER == 0 && attrs.flags.has(FileFlags::ACL_TRIVIAL);
     plain && empty && !extras && flags && node.object().spill().unwrap().is_none()
 }
 
 /// Creates a file like `node` next to it, and compares them. Returns false if its owner cannot create it.
-fn compare(zfs: &Zfs, dir: u64, node: &Node) -> bool {
+fn compare(zfs: &Zfs, dir: ObjectId, node: &Node) -> bool {
     let attrs = node.attrs();
     let parent = zfs.getattr(dir).unwrap();
     if parent.mode & 0o2000 != 0 && parent.gid() != attrs.gid() {
@@ -113,7 +114,7 @@ fn attributes_are_the_kernels() {
         let mut found = Vec::new();
         walk(zfs.fs(), zfs.fs().root(), &mut found);
         for (dir, node) in found.iter().filter(|(_, node)| is_as_made(node)) {
-            if compare(&zfs, *dir, node) {
+            if compare(&zfs, ObjectId(*dir), node) {
                 *compared.entry(node.kind().number()).or_default() += 1;
             }
         }

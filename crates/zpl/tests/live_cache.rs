@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::ObjectId;
 use pool::{PropSource, Value};
 use scratch::Scratch;
 use zio::ArcStats;
@@ -33,7 +34,7 @@ fn scratch(primarycache: u64) -> (Scratch, Vec<u8>) {
     (scratch, data)
 }
 
-fn id(zfs: &Zfs) -> u64 {
+fn id(zfs: &Zfs) -> ObjectId {
     zfs.lookup(&ROOT, zfs.fs().root(), b"f").unwrap().0
 }
 

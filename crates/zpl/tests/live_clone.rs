@@ -3,7 +3,7 @@
 
 mod scratch;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use scratch::Scratch;
 use zpl::Kind;
 use zpl::create::FsProps;
@@ -12,7 +12,7 @@ use zpl::live::{Cred, NewFile, SetAttr, Zfs};
 const ROOT: Cred = Cred::ROOT;
 const BLOCK: u64 = 16 << 10;
 
-fn file(zfs: &Zfs, name: &str) -> u64 {
+fn file(zfs: &Zfs, name: &str) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
@@ -20,7 +20,7 @@ fn noise(len: u64) -> Vec<u8> {
     (0..len).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
+fn all(zfs: &Zfs, id: ObjectId) -> Vec<u8> {
     let mut buf = vec![0; zfs.getattr(id).unwrap().size as usize];
     zfs.read(id, 0, &mut buf).unwrap();
     buf
@@ -115,7 +115,7 @@ fn holes_are_copied_as_holes_however_long_they_are() {
         zfs.setattr(&ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
         id
     };
-    let kib = |id: u64| {
+    let kib = |id: ObjectId| {
         zfs.spa().sync().unwrap();
         zfs.fs().node(id).unwrap().blocks() / 2
     };

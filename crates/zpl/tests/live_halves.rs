@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use base::ObjectId;
 use power::{ROOT, Rig, tree};
 use vdev::testing::{Call, Tapped};
 use vdev::{Device, MemoryDevice};
@@ -19,53 +20,63 @@ const LABELS: u64 = 4 << 20;
 
 type Operation = fn(&Zfs, u64, u64) -> Result<(), Error>;
 
-fn id(zfs: &Zfs, dir: u64, name: &str) -> Result<u64, Error> {
+fn id(zfs: &Zfs, dir: ObjectId, name: &str) -> Result<ObjectId, Error> {
     Ok(zfs.lookup(&ROOT, dir, name.as_bytes())?.0)
 }
 
-fn set(zfs: &Zfs, dir: u64, name: &str, set: SetAttr) -> Result<(), Error> {
+fn set(zfs: &Zfs, dir: ObjectId, name: &str, set: SetAttr) -> Result<(), Error> {
     zfs.setattr(&ROOT, id(zfs, dir, name)?, &set).map(drop)
 }
 
-const OPERATIONS: [(&str, Operation); 25] = [
-    ("create", |zfs, a, _| zfs.create(&ROOT, a, b"new", &NewFile::new(Kind::File, 0o644)).map(drop)),
-    ("mkdir", |zfs, a, _| zfs.create(&ROOT, a, b"new", &NewFile::new(Kind::Directory, 0o755)).map(drop)),
+const OPERATIONS: [(&str, Operation); 26] = [
+    ("create", |zfs, a, _| zfs.create(&ROOT, ObjectId(a), b"new", &NewFile::new(Kind::File, 0o644)).map(drop)),
+    ("mkdir", |zfs, a, _| zfs.create(&ROOT, ObjectId(a), b"new", &NewFile::new(Kind::Directory, 0o755)).map(drop)),
     ("symlink", |zfs, a, _| {
         let target = [b't'; 900];
-        zfs.create(&ROOT, a, b"new", &NewFile { target: &target, ..NewFile::new(Kind::Symlink, 0o777) }).map(drop)
+        zfs.create(&ROOT, ObjectId(a), b"new", &NewFile { target: &target, ..NewFile::new(Kind::Symlink, 0o777) })
+            .map(drop)
     }),
     // the directory becomes a fat ZAP
-    ("create a long name", |zfs, a, _| zfs.create(&ROOT, a, &[b'n'; 200], &NewFile::new(Kind::File, 0o644)).map(drop)),
-    ("link", |zfs, a, b| zfs.link(&ROOT, id(zfs, a, "x")?, b, b"hard").map(drop)),
-    ("unlink", |zfs, a, _| zfs.unlink(&ROOT, a, b"x")),
-    ("unlink one of two names", |zfs, a, _| zfs.unlink(&ROOT, a, b"twice")),
-    ("rmdir", |zfs, a, _| zfs.rmdir(&ROOT, a, b"dir")),
-    ("rename", |zfs, a, b| zfs.rename(&ROOT, a, b"x", b, b"new", RenameMode::NoReplace)),
-    ("rename in place", |zfs, a, _| zfs.rename(&ROOT, a, b"x", a, b"new", RenameMode::NoReplace)),
-    ("rename a directory", |zfs, a, b| zfs.rename(&ROOT, a, b"dir", b, b"new", RenameMode::NoReplace)),
-    ("replace", |zfs, a, b| zfs.rename(&ROOT, a, b"x", b, b"y", RenameMode::Replace)),
-    ("replace a directory", |zfs, a, b| zfs.rename(&ROOT, a, b"dir", b, b"dir", RenameMode::Replace)),
-    ("exchange", |zfs, a, b| zfs.rename(&ROOT, a, b"dir", b, b"y", RenameMode::Exchange)),
-    ("whiteout", |zfs, a, b| zfs.rename(&ROOT, a, b"x", b, b"new", RenameMode::Whiteout)),
-    ("whiteout and replace", |zfs, a, b| zfs.rename(&ROOT, a, b"x", b, b"y", RenameMode::Whiteout)),
-    ("chmod", |zfs, a, _| set(zfs, a, "x", SetAttr { mode: Some(0o600), ..SetAttr::default() })),
-    ("chown", |zfs, a, _| {
-        set(zfs, a, "twice", SetAttr { uid: Some(7), gid: Some(8), mode: Some(0o604), ..SetAttr::default() })
+    ("create a long name", |zfs, a, _| {
+        zfs.create(&ROOT, ObjectId(a), &[b'n'; 200], &NewFile::new(Kind::File, 0o644)).map(drop)
     }),
-    ("set a project", |zfs, a, _| set(zfs, a, "old", SetAttr { projid: Some(5), ..SetAttr::default() })),
-    ("set an attribute", |zfs, a, _| xattr(zfs, a, "x", 600)),
-    ("set a first attribute", |zfs, a, _| xattr(zfs, a, "old", 3000)),
-    ("set an attribute of a directory", |zfs, a, _| xattr(zfs, a, "dir", 20)),
-    ("remove an attribute", |zfs, a, _| zfs.remove_xattr(&ROOT, id(zfs, a, "x")?, b"user.a")),
+    ("link", |zfs, a, b| zfs.link(&ROOT, id(zfs, ObjectId(a), "x")?, ObjectId(b), b"hard").map(drop)),
+    ("unlink", |zfs, a, _| zfs.unlink(&ROOT, ObjectId(a), b"x")),
+    ("unlink one of two names", |zfs, a, _| zfs.unlink(&ROOT, ObjectId(a), b"twice")),
+    ("rmdir", |zfs, a, _| zfs.rmdir(&ROOT, ObjectId(a), b"dir")),
+    ("rename", |zfs, a, b| zfs.rename(&ROOT, ObjectId(a), b"x", ObjectId(b), b"new", RenameMode::NoReplace)),
+    ("rename in place", |zfs, a, _| zfs.rename(&ROOT, ObjectId(a), b"x", ObjectId(a), b"new", RenameMode::NoReplace)),
+    ("rename a directory", |zfs, a, b| {
+        zfs.rename(&ROOT, ObjectId(a), b"dir", ObjectId(b), b"new", RenameMode::NoReplace)
+    }),
+    ("replace", |zfs, a, b| zfs.rename(&ROOT, ObjectId(a), b"x", ObjectId(b), b"y", RenameMode::Replace)),
+    ("replace a directory", |zfs, a, b| {
+        zfs.rename(&ROOT, ObjectId(a), b"dir", ObjectId(b), b"dir", RenameMode::Replace)
+    }),
+    ("exchange", |zfs, a, b| zfs.rename(&ROOT, ObjectId(a), b"dir", ObjectId(b), b"y", RenameMode::Exchange)),
+    ("whiteout", |zfs, a, b| zfs.rename(&ROOT, ObjectId(a), b"x", ObjectId(b), b"new", RenameMode::Whiteout)),
+    ("whiteout and replace", |zfs, a, b| zfs.rename(&ROOT, ObjectId(a), b"x", ObjectId(b), b"y", RenameMode::Whiteout)),
+    ("chmod", |zfs, a, _| set(zfs, ObjectId(a), "x", SetAttr { mode: Some(0o600), ..SetAttr::default() })),
+    ("chown", |zfs, a, _| {
+        set(zfs, ObjectId(a), "twice", SetAttr { uid: Some(7), gid: Some(8), mode: Some(0o604), ..SetAttr::default() })
+    }),
+    ("chown beside attributes", |zfs, a, _| {
+        set(zfs, ObjectId(a), "x", SetAttr { uid: Some(7), gid: Some(8), ..SetAttr::default() })
+    }),
+    ("set a project", |zfs, a, _| set(zfs, ObjectId(a), "old", SetAttr { projid: Some(5), ..SetAttr::default() })),
+    ("set an attribute", |zfs, a, _| xattr(zfs, ObjectId(a), "x", 600)),
+    ("set a first attribute", |zfs, a, _| xattr(zfs, ObjectId(a), "old", 3000)),
+    ("set an attribute of a directory", |zfs, a, _| xattr(zfs, ObjectId(a), "dir", 20)),
+    ("remove an attribute", |zfs, a, _| zfs.remove_xattr(&ROOT, id(zfs, ObjectId(a), "x")?, b"user.a")),
     ("set an ACL", |zfs, a, _| {
-        zfs.set_xattr(&ROOT, id(zfs, a, "x")?, PosixAcl::ACCESS.as_bytes(), &acl(7), XattrMode::Set)
+        zfs.set_xattr(&ROOT, id(zfs, ObjectId(a), "x")?, PosixAcl::ACCESS.as_bytes(), &acl(7), XattrMode::Set)
     }),
     ("create within a batch", |zfs, a, _| {
-        zfs.batch(|zfs| zfs.create(&ROOT, a, b"new", &NewFile::new(Kind::Fifo, 0o644)).map(drop))
+        zfs.batch(|zfs| zfs.create(&ROOT, ObjectId(a), b"new", &NewFile::new(Kind::Fifo, 0o644)).map(drop))
     }),
 ];
 
-fn xattr(zfs: &Zfs, dir: u64, name: &str, len: usize) -> Result<(), Error> {
+fn xattr(zfs: &Zfs, dir: ObjectId, name: &str, len: usize) -> Result<(), Error> {
     zfs.set_xattr(&ROOT, id(zfs, dir, name)?, b"user.a", &vec![9; len], XattrMode::Set)
 }
 
@@ -100,7 +111,7 @@ fn prepare(zfs: &Zfs) -> (u64, u64) {
         zfs.set_xattr(&ROOT, id(zfs, a, "x").unwrap(), name, &acl(5), XattrMode::Set).unwrap();
         zfs.set_xattr(&ROOT, a, b"system.posix_acl_default", &acl(6), XattrMode::Set).unwrap();
     }
-    (a, b)
+    (a.0, b.0)
 }
 
 /// Checks that sizes and links of directories, and links of files, are what the names say.
@@ -117,18 +128,18 @@ fn check_counts(zfs: &Zfs, what: &str) {
                 dirs.push(entry.object);
                 assert_eq!(zfs.getattr(entry.object).unwrap().parent, dir, "{what}");
             } else {
-                *links.entry(entry.object).or_default() += 1;
+                *links.entry(entry.object.0).or_default() += 1;
             }
         }
         let attrs = zfs.getattr(dir).unwrap();
         assert_eq!((attrs.size, attrs.links), (entries + 2, below + 2), "{what}, directory {dir}");
     }
     for (file, names) in links {
-        assert_eq!(zfs.getattr(file).unwrap().links, names, "{what}, file {file}");
+        assert_eq!(zfs.getattr(ObjectId(file)).unwrap().links, names, "{what}, file {file}");
     }
 }
 
-fn objects(zfs: &Zfs) -> BTreeSet<u64> {
+fn objects(zfs: &Zfs) -> BTreeSet<ObjectId> {
     zfs.fs().objset().objects().map(|object| object.unwrap().id()).collect()
 }
 
@@ -234,7 +245,7 @@ fn broken_rig() -> (Rig, Arc<Mutex<Faults>>) {
 }
 
 /// Returns where a block of an object is.
-fn stretches(zfs: &Zfs, object: u64, blkid: u64) -> Vec<Range<u64>> {
+fn stretches(zfs: &Zfs, object: ObjectId, blkid: u64) -> Vec<Range<u64>> {
     let object = zfs.fs().objset().object(object).unwrap();
     let mut found = Vec::new();
     if let Some(bp) = object.blkptr(0, blkid).unwrap() {
@@ -247,8 +258,8 @@ fn stretches(zfs: &Zfs, object: u64, blkid: u64) -> Vec<Range<u64>> {
 }
 
 /// The names in some directories, and their attributes but for times.
-fn names(zfs: &Zfs, dirs: &[u64]) -> Vec<(BTreeSet<Vec<u8>>, u64, u64)> {
-    let of = |dir: &u64| {
+fn names(zfs: &Zfs, dirs: &[ObjectId]) -> Vec<(BTreeSet<Vec<u8>>, u64, u64)> {
+    let of = |dir: &ObjectId| {
         let all = zfs.fs().read_dir(*dir).unwrap().map(|entry| entry.unwrap().name).collect();
         let attrs = zfs.getattr(*dir).unwrap();
         (all, attrs.size, attrs.links)
@@ -297,11 +308,17 @@ fn a_leaf_that_cannot_be_read_keeps_no_name_of_another() {
 fn blocks_that_cannot_be_read_leave_no_halves() {
     const FILES: u64 = 900;
     let operations: [(&str, Operation); 5] = [
-        ("rename", |zfs, a, b| zfs.rename(&ROOT, a, b"name 17", b, b"moved", RenameMode::NoReplace)),
-        ("replace", |zfs, a, b| zfs.rename(&ROOT, a, b"name 18", b, b"name 19", RenameMode::Replace)),
-        ("unlink", |zfs, a, _| zfs.unlink(&ROOT, a, b"name 20")),
-        ("link", |zfs, a, b| zfs.link(&ROOT, id(zfs, a, "name 21")?, b, b"linked").map(drop)),
-        ("exchange", |zfs, a, b| zfs.rename(&ROOT, a, b"name 22", b, b"name 23", RenameMode::Exchange)),
+        ("rename", |zfs, a, b| {
+            zfs.rename(&ROOT, ObjectId(a), b"name 17", ObjectId(b), b"moved", RenameMode::NoReplace)
+        }),
+        ("replace", |zfs, a, b| {
+            zfs.rename(&ROOT, ObjectId(a), b"name 18", ObjectId(b), b"name 19", RenameMode::Replace)
+        }),
+        ("unlink", |zfs, a, _| zfs.unlink(&ROOT, ObjectId(a), b"name 20")),
+        ("link", |zfs, a, b| zfs.link(&ROOT, id(zfs, ObjectId(a), "name 21")?, ObjectId(b), b"linked").map(drop)),
+        ("exchange", |zfs, a, b| {
+            zfs.rename(&ROOT, ObjectId(a), b"name 22", ObjectId(b), b"name 23", RenameMode::Exchange)
+        }),
     ];
     let (rig, faults) = broken_rig();
     let zfs = rig.file_system("t/f", &[("primarycache", 0)], false);
@@ -315,7 +332,7 @@ fn blocks_that_cannot_be_read_leave_no_halves() {
             zfs.create(&ROOT, dir, format!("name {n}").as_bytes(), &new(Kind::File)).unwrap();
         }
     }
-    let master = dmu::Zap::open(zfs.fs().objset().object(1).unwrap()).unwrap();
+    let master = dmu::Zap::open(zfs.fs().objset().object(ObjectId(1)).unwrap()).unwrap();
     let queue = master.lookup_u64("DELETE_QUEUE").unwrap().unwrap();
     let [a, b] = dirs;
     for (name, operation) in operations {
@@ -325,13 +342,14 @@ fn blocks_that_cannot_be_read_leave_no_halves() {
             rig.spa.sync().unwrap();
             rig.spa.zio().arc().clear();
             let before = names(&zfs, &dirs);
-            let blocks = |id: u64| (0..zfs.fs().objset().object(id).unwrap().nblocks()).map(move |blkid| (id, blkid));
-            let all = [a, b, queue].into_iter().flat_map(blocks);
+            let blocks =
+                |id: ObjectId| (0..zfs.fs().objset().object(id).unwrap().nblocks()).map(move |blkid| (id, blkid));
+            let all = [a, b, ObjectId(queue)].into_iter().flat_map(blocks);
             let broken = all.flat_map(|(object, blkid)| stretches(&zfs, object, blkid)).collect();
             *faults.lock().unwrap() = Faults { broken, left, failed: 0 };
             let mut used = false;
             let done = zfs.together(64 << 10, |zfs, tx| {
-                let done = operation(zfs, a, b);
+                let done = operation(zfs, a.0, b.0);
                 used = tx.is_used();
                 done
             });

@@ -5,7 +5,7 @@ mod scratch;
 
 use std::collections::BTreeMap;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use proptest::prelude::*;
 use scratch::Scratch;
 use zpl::Kind;
@@ -14,11 +14,11 @@ use zpl::live::{Cred, NewFile, SetAttr, Zfs};
 
 const ROOT: Cred = Cred::ROOT;
 
-fn file(zfs: &Zfs, name: &str) -> u64 {
+fn file(zfs: &Zfs, name: &str) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
-fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
+fn all(zfs: &Zfs, id: ObjectId) -> Vec<u8> {
     let size = zfs.getattr(id).unwrap().size as usize;
     let mut buf = vec![0xee; size + 10];
     assert_eq!(zfs.read(id, 0, &mut buf).unwrap(), size);
@@ -26,7 +26,7 @@ fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
     buf
 }
 
-fn cut(zfs: &Zfs, id: u64, size: u64) {
+fn cut(zfs: &Zfs, id: ObjectId, size: u64) {
     zfs.setattr(&ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
 }
 
@@ -200,7 +200,7 @@ fn grow(model: &mut Vec<u8>, end: usize) {
 }
 
 /// Applies the same operation to a file and to a vector.
-fn apply(zfs: &Zfs, ids: &[u64], models: &mut [Vec<u8>], n: usize, op: &Op) {
+fn apply(zfs: &Zfs, ids: &[ObjectId], models: &mut [Vec<u8>], n: usize, op: &Op) {
     match *op {
         Op::Write(f, at, len) => {
             let data = noise(n as u64, len);
@@ -261,7 +261,7 @@ proptest! {
         drop(zfs);
         scratch.again();
         let zfs = scratch.zfs();
-        let back: BTreeMap<u64, Vec<u8>> = ids.iter().map(|id| (*id, all(&zfs, *id))).collect();
+        let back: BTreeMap<ObjectId, Vec<u8>> = ids.iter().map(|id| (*id, all(&zfs, *id))).collect();
         for (id, model) in ids.iter().zip(&models) {
             prop_assert!(back[id] == *model);
         }

@@ -3,7 +3,7 @@
 
 mod scratch;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use pool::{PropSource, SpaceKind, Value};
 use scratch::Scratch;
 use zpl::Kind;
@@ -21,7 +21,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-fn make(zfs: &Zfs, name: &str) -> u64 {
+fn make(zfs: &Zfs, name: &str) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
@@ -29,7 +29,7 @@ fn set(scratch: &Scratch, prop: &str, value: u64) {
     scratch.spa().set_props("t", &[(prop.to_string(), Value::Number(value))], PropSource::Local).unwrap();
 }
 
-fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
+fn all(zfs: &Zfs, id: ObjectId) -> Vec<u8> {
     let mut data = vec![0; usize::try_from(zfs.getattr(id).unwrap().size).unwrap()];
     assert_eq!(zfs.read(id, 0, &mut data).unwrap(), data.len());
     data

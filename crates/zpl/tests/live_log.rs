@@ -6,26 +6,26 @@ mod power;
 
 use std::collections::BTreeMap;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use power::{ROOT, Rig, bytes, tree};
 use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Volume, XattrMode, Zfs};
 use zpl::{Ace, AceType, FileFlags, Fuid, Kind, PosixAce, PosixAcl, PosixTag, Time, Who};
 
-fn make(zfs: &Zfs, dir: u64, name: &str, new: &NewFile<'_>) -> u64 {
+fn make(zfs: &Zfs, dir: ObjectId, name: &str, new: &NewFile<'_>) -> ObjectId {
     zfs.create(&ROOT, dir, name.as_bytes(), new).unwrap().0
 }
 
-fn file(zfs: &Zfs, dir: u64, name: &str, data: &[u8]) -> u64 {
+fn file(zfs: &Zfs, dir: ObjectId, name: &str, data: &[u8]) -> ObjectId {
     let id = make(zfs, dir, name, &NewFile::new(Kind::File, 0o644));
     zfs.write(&ROOT, id, 0, data).unwrap();
     id
 }
 
-fn dir(zfs: &Zfs, above: u64, name: &str) -> u64 {
+fn dir(zfs: &Zfs, above: ObjectId, name: &str) -> ObjectId {
     make(zfs, above, name, &NewFile::new(Kind::Directory, 0o755))
 }
 
-fn set(zfs: &Zfs, id: u64, set: SetAttr) {
+fn set(zfs: &Zfs, id: ObjectId, set: SetAttr) {
     zfs.setattr(&ROOT, id, &set).unwrap();
 }
 
@@ -438,14 +438,14 @@ fn whatever_is_done_what_was_committed_is_there() {
         prepare(&zfs);
         rig.spa.sync().unwrap();
         let dirs = [zfs.fs().root(), dir(&zfs, zfs.fs().root(), "sub")];
-        let mut now: BTreeMap<(u64, String), Promise> = BTreeMap::new();
+        let mut now: BTreeMap<(ObjectId, String), Promise> = BTreeMap::new();
         let mut committed = BTreeMap::new();
         let dice = bytes(600, seed);
         for roll in dice.as_chunks::<6>().0 {
             let [what, which, a, b, c, d] = roll.map(usize::from);
             let key = (dirs[which % 2], format!("n{}", which / 2 % 5));
             let other = (dirs[a % 2], format!("n{}", a / 2 % 5));
-            let id = |(dir, name): &(u64, String)| zfs.fs().lookup(*dir, name.as_bytes()).unwrap().unwrap().object;
+            let id = |(dir, name): &(ObjectId, String)| zfs.fs().lookup(*dir, name.as_bytes()).unwrap().unwrap().object;
             match (what % 16, now.contains_key(&key)) {
                 (_, false) => {
                     file(&zfs, key.0, &key.1, b"");

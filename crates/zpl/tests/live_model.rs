@@ -5,7 +5,7 @@ mod scratch;
 
 use std::collections::BTreeMap;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use proptest::prelude::*;
 use scratch::Scratch;
 use zpl::live::{Cred, NewFile, RenameMode, Zfs};
@@ -188,13 +188,13 @@ impl Model {
 /// The real file system: object numbers by number of the model.
 struct Real {
     zfs: Zfs,
-    ids: Vec<u64>,
+    ids: Vec<ObjectId>,
 }
 
 impl Real {
-    fn id(&self, n: usize) -> u64 {
+    fn id(&self, n: usize) -> ObjectId {
         // never created
-        self.ids.get(n).copied().unwrap_or(1 << 40)
+        self.ids.get(n).copied().unwrap_or(ObjectId(1 << 40))
     }
 
     fn apply(&mut self, op: &Op) -> Result<(), Errno> {
@@ -220,7 +220,7 @@ impl Real {
 }
 
 /// Checks that all files of the model exist as in the model, and nothing else.
-fn compare(fs: &FileSystem, model: &Model, ids: &[u64]) {
+fn compare(fs: &FileSystem, model: &Model, ids: &[ObjectId]) {
     for (n, file) in model.files.iter().enumerate() {
         let Some(file) = file else { continue };
         let node = fs.node(ids[n]).unwrap();
@@ -232,10 +232,10 @@ fn compare(fs: &FileSystem, model: &Model, ids: &[u64]) {
         assert_eq!(attrs.size as usize, names.len() + 2, "entries of {n}");
         assert_eq!(attrs.links as usize, model.subdirs(n) + 2, "links of {n}");
         assert_eq!(attrs.parent, ids[file.parent], "parent of {n}");
-        let mut found: Vec<(u8, u64)> =
+        let mut found: Vec<(u8, ObjectId)> =
             fs.read_dir(ids[n]).unwrap().map(Result::unwrap).map(|e| (e.name[0] - b'a', e.object)).collect();
         found.sort_unstable();
-        let wanted: Vec<(u8, u64)> = names.iter().map(|(name, n)| (*name, ids[*n])).collect();
+        let wanted: Vec<(u8, ObjectId)> = names.iter().map(|(name, n)| (*name, ids[*n])).collect();
         assert_eq!(found, wanted, "names in {n}");
     }
     assert!(fs.delete_queue().unwrap().is_empty());

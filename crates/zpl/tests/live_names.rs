@@ -3,7 +3,7 @@
 
 mod scratch;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::Zap;
 use scratch::Scratch;
 use zpl::create::FsProps;
@@ -16,11 +16,11 @@ fn user(uid: u32) -> Cred {
     Cred { uid, gid: uid, groups: vec![500] }
 }
 
-fn file(zfs: &Zfs, dir: u64, name: &str) -> u64 {
+fn file(zfs: &Zfs, dir: ObjectId, name: &str) -> ObjectId {
     zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
-fn mkdir(zfs: &Zfs, dir: u64, name: &str) -> u64 {
+fn mkdir(zfs: &Zfs, dir: ObjectId, name: &str) -> ObjectId {
     zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(Kind::Directory, 0o755)).unwrap().0
 }
 
@@ -28,19 +28,19 @@ fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-fn mv(zfs: &Zfs, from: (u64, &str), to: (u64, &str), mode: RenameMode) -> Result<(), zpl::Error> {
+fn mv(zfs: &Zfs, from: (ObjectId, &str), to: (ObjectId, &str), mode: RenameMode) -> Result<(), zpl::Error> {
     zfs.rename(&ROOT, from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), mode)
 }
 
 /// Returns the names, kinds and objects of a directory, by name.
-fn list(zfs: &Zfs, dir: u64) -> Vec<(String, Kind, u64)> {
+fn list(zfs: &Zfs, dir: ObjectId) -> Vec<(String, Kind, ObjectId)> {
     let entries = zfs.read_dir(&ROOT, dir, 0).unwrap().map(Result::unwrap);
     let mut all: Vec<_> = entries.map(|e| (String::from_utf8(e.name).unwrap(), e.kind, e.object)).collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all
 }
 
-fn names(zfs: &Zfs, dir: u64) -> Vec<String> {
+fn names(zfs: &Zfs, dir: ObjectId) -> Vec<String> {
     list(zfs, dir).into_iter().map(|(name, ..)| name).collect()
 }
 

@@ -5,7 +5,7 @@ mod scratch;
 
 use std::sync::Barrier;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::Zap;
 use pool::{PropSource, Value};
 use scratch::Scratch;
@@ -24,7 +24,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-fn make(zfs: &Zfs, name: &str) -> u64 {
+fn make(zfs: &Zfs, name: &str) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
@@ -63,7 +63,7 @@ fn a_file_system_takes_no_more_than_its_quota() {
 }
 
 /// Creates a file if there is space.
-fn make_in(zfs: &Zfs, name: &str, made: &mut Vec<String>) -> Option<u64> {
+fn make_in(zfs: &Zfs, name: &str, made: &mut Vec<String>) -> Option<ObjectId> {
     match zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)) {
         Ok((id, _)) => {
             made.push(name.to_string());
@@ -186,7 +186,7 @@ fn a_hidden_directory_compares_names_as_its_file_system_does() {
     zfs.set_xattr(&ROOT, id, b"user.a", b"two", XattrMode::Set).unwrap();
     assert_eq!(zfs.get_xattr(&ROOT, id, b"user.a").unwrap(), b"two");
     let hidden = zfs.getattr(id).unwrap().xattr_dir;
-    let normflags = |id: u64| Zap::open(zfs.fs().objset().object(id).unwrap()).unwrap().normflags();
+    let normflags = |id: ObjectId| Zap::open(zfs.fs().objset().object(id).unwrap()).unwrap().normflags();
     assert_eq!(normflags(hidden), normflags(zfs.fs().root()));
     zfs.remove_xattr(&ROOT, id, b"user.a").unwrap();
     assert_eq!(errno(zfs.get_xattr(&ROOT, id, b"user.a")), Errno::ENODATA);

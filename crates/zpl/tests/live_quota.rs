@@ -3,7 +3,7 @@
 
 mod scratch;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use pool::SpaceKind;
 use scratch::Scratch;
 use zpl::Kind;
@@ -12,7 +12,7 @@ use zpl::live::{Cred, NewFile, SetAttr, Zfs};
 
 const ROOT: Cred = Cred::ROOT;
 
-fn file_of(zfs: &Zfs, name: &str, uid: u32) -> Result<u64, zpl::Error> {
+fn file_of(zfs: &Zfs, name: &str, uid: u32) -> Result<ObjectId, zpl::Error> {
     let id = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644))?.0;
     zfs.setattr(&ROOT, id, &SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() })?;
     Ok(id)

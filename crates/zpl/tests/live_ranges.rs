@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use base::ObjectId;
 use pool::{PropSource, Value};
 use power::{ROOT, Rig, bytes};
 use vdev::testing::{Call, Tapped};
@@ -77,7 +78,7 @@ fn await_done(done: &Receiver<()>, gate: &Gate) -> bool {
     came
 }
 
-fn file(zfs: &Zfs, name: &[u8]) -> u64 {
+fn file(zfs: &Zfs, name: &[u8]) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name, &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
@@ -171,7 +172,7 @@ fn appends_and_writes_of_several_threads_keep_out_of_each_others_way() {
             }
         });
     });
-    let all = |id: u64| {
+    let all = |id: ObjectId| {
         let mut buf = vec![0; 1 + 160 * RECORD];
         let len = zfs.read(id, 0, &mut buf).unwrap();
         buf.truncate(len);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::{Errno, Guid, tunable};
+use base::{Errno, Guid, ObjectId, tunable};
 use parking_lot::RwLock;
 use pool::Spa;
 use power::{ROOT, Rig, bytes, tree};
@@ -20,9 +20,9 @@ use zpl::live::{NewFile, Zfs};
 /// Creates a file that is on stable storage when this returns.
 fn commit(zfs: &Zfs, name: &str, len: usize) -> u64 {
     let (id, _) = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
-    zfs.write(&ROOT, id, 0, &bytes(len, id)).unwrap();
+    zfs.write(&ROOT, id, 0, &bytes(len, id.0)).unwrap();
     zfs.fsync(id).unwrap();
-    id
+    id.0
 }
 
 fn kstat(spa: &Arc<Spa>, name: &str) -> u64 {
@@ -396,8 +396,8 @@ fn indirect_writes_may_be_gang_blocks() {
         rig.spa.sync().unwrap();
         let synced = rig.spa.txgs().synced();
         let id = commit(zfs, "large", 1 << 20);
-        zfs.write(&ROOT, id, 100_000, &bytes(200_000, 5)).unwrap();
-        zfs.fsync(id).unwrap();
+        zfs.write(&ROOT, ObjectId(id), 100_000, &bytes(200_000, 5)).unwrap();
+        zfs.fsync(ObjectId(id)).unwrap();
         assert_eq!(rig.spa.txgs().synced(), synced);
     }
     let after = rig.after_cut(&["t/secret"], true);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use base::{Env, Errno};
+use base::{Env, Errno, ObjectId};
 use ondisk::ObjsetType;
 use pool::{NewDataset, Value};
 use scratch::Scratch;
@@ -21,7 +21,7 @@ const ROOT: Cred = Cred::ROOT;
 const THREADS: usize = 4;
 const BLOCK: u64 = 4 << 10;
 
-fn file(zfs: &Zfs, name: &str) -> u64 {
+fn file(zfs: &Zfs, name: &str) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
@@ -31,7 +31,7 @@ fn noise(env: &Env, len: usize) -> Vec<u8> {
     data
 }
 
-fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
+fn all(zfs: &Zfs, id: ObjectId) -> Vec<u8> {
     let mut buf = vec![0; zfs.getattr(id).unwrap().size as usize];
     zfs.read(id, 0, &mut buf).unwrap();
     buf
@@ -54,7 +54,7 @@ struct Worker<'a> {
     zfs: &'a Zfs,
     env: Env,
     number: usize,
-    dirs: &'a [u64],
+    dirs: &'a [ObjectId],
     own: Own,
 }
 
@@ -63,7 +63,7 @@ impl Worker<'_> {
         (self.env.random_u64() % n as u64) as usize
     }
 
-    fn id(&self, (dir, name): &(usize, String)) -> u64 {
+    fn id(&self, (dir, name): &(usize, String)) -> ObjectId {
         self.zfs.lookup(&ROOT, self.dirs[*dir], name.as_bytes()).unwrap().0
     }
 
@@ -265,7 +265,7 @@ fn records_may_be_of_sixteen_mebibytes(scratch: &Scratch) -> (u64, Vec<u8>) {
     let copy = file(&zfs, "copy");
     assert_eq!(zfs.copy_range(&ROOT, (id, 0), (copy, 0), u64::MAX).unwrap(), data.len() as u64);
     assert!(all(&zfs, copy) == data && all(&zfs, id) == data);
-    (id, data)
+    (id.0, data)
 }
 
 const READ: u32 = 0x1;
@@ -275,7 +275,7 @@ const DIRECTORY_INHERIT: u16 = 0x2;
 const INHERITED: u16 = 0x80;
 
 /// Named entries of ACLs: who, permissions, inheritance.
-fn named(zfs: &Zfs, id: u64) -> Vec<(u32, u32, u16)> {
+fn named(zfs: &Zfs, id: ObjectId) -> Vec<(u32, u32, u16)> {
     let acl = zfs.fs().node(id).unwrap().acl().unwrap();
     let entry = |ace: Ace| match ace.who {
         Who::User(id) => Some((id.rid(), ace.mask, ace.flags)),
@@ -322,7 +322,7 @@ fn what_is_rarely_asked_for_works_and_lasts() {
     let (big, data) = records_may_be_of_sixteen_mebibytes(&scratch);
     scratch.again();
     let zfs = Zfs::open(scratch.spa(), "t/big").unwrap();
-    assert!(all(&zfs, big) == data);
+    assert!(all(&zfs, ObjectId(big)) == data);
     let zfs = Zfs::open(scratch.spa(), "t/nfs4").unwrap();
     let (dir, _) = zfs.lookup(&ROOT, zfs.fs().root(), b"d").unwrap();
     assert_eq!(named(&zfs, dir).len(), 2);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use base::ObjectId;
 use base::tunable::ZFS_BCLONE_WAIT_DIRTY;
 use power::{ROOT, Rig, bytes};
 use vdev::testing::{Call, Tapped};
@@ -17,7 +18,7 @@ use vdev::{Device, MemoryDevice};
 use zpl::live::{NewFile, SetAttr, Volume, Zfs};
 use zpl::{FileFlags, Kind};
 
-fn file(zfs: &Zfs, name: &str, data: &[u8]) -> u64 {
+fn file(zfs: &Zfs, name: &str, data: &[u8]) -> ObjectId {
     let new = NewFile::new(Kind::File, 0o644);
     let id = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &new).unwrap().0;
     zfs.write(&ROOT, id, 0, data).unwrap();
@@ -97,7 +98,7 @@ fn what_was_allowed_when_it_was_logged_is_replayed() {
     let dir = zfs.create(&ROOT, root, b"dir", &new).unwrap().0;
     let (fixed, linked) = (file(&zfs, "fixed", b"1"), file(&zfs, "linked", b"2"));
     zfs.create(&ROOT, dir, b"in", &NewFile::new(Kind::File, 0o644)).unwrap();
-    let set = |id: u64, add: FileFlags, remove: FileFlags| {
+    let set = |id: ObjectId, add: FileFlags, remove: FileFlags| {
         let flags = FileFlags((zfs.getattr(id).unwrap().flags.0 | add.0) & !remove.0);
         zfs.setattr(&ROOT, id, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
     };

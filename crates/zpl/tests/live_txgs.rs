@@ -6,6 +6,7 @@ mod scratch;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use base::ObjectId;
 use dmu::{Tx, TxObjects};
 use scratch::Scratch;
 use zpl::Kind;
@@ -16,12 +17,12 @@ const ROOT: Cred = Cred::ROOT;
 const LONG: Duration = Duration::from_secs(60);
 const WRITERS: u8 = 8;
 
-fn make(zfs: &Zfs, dir: u64, name: &str, kind: Kind) -> u64 {
+fn make(zfs: &Zfs, dir: ObjectId, name: &str, kind: Kind) -> ObjectId {
     zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(kind, 0o755)).unwrap().0
 }
 
 /// A transaction that may change these files, and lasts until it is dropped.
-fn hold(zfs: &Zfs, files: &[u64]) -> Tx {
+fn hold(zfs: &Zfs, files: &[ObjectId]) -> Tx {
     let objset = zfs.fs().objset();
     zfs.spa().dataset_tx_for(objset, 1 << 16, false, TxObjects::of(objset.id(), files)).unwrap()
 }
@@ -34,7 +35,7 @@ fn await_closed(zfs: &Zfs, tx: &Tx) {
 }
 
 /// All kinds of changes to files of one's own.
-fn work(zfs: &Zfs, dir: u64, n: u8) {
+fn work(zfs: &Zfs, dir: ObjectId, n: u8) {
     for round in 0..5u8 {
         let file = make(zfs, dir, &format!("f{round}"), Kind::File);
         zfs.write(&ROOT, file, 0, &[n; 200_000]).unwrap();
@@ -59,7 +60,7 @@ fn writers_of_other_files_do_not_wait_for_a_transaction_that_lasts() {
     let zfs = scratch.zfs();
     let root = zfs.fs().root();
     let held = make(&zfs, root, "held", Kind::File);
-    let dirs: Vec<u64> = (0..WRITERS).map(|n| make(&zfs, root, &format!("d{n}"), Kind::Directory)).collect();
+    let dirs: Vec<ObjectId> = (0..WRITERS).map(|n| make(&zfs, root, &format!("d{n}"), Kind::Directory)).collect();
     zfs.spa().sync().unwrap();
     let slow = hold(&zfs, &[held]);
     let slow_txg = slow.txg();
@@ -118,7 +119,7 @@ fn an_operation_that_needs_a_file_of_the_txg_before_begins_again() {
     let (a, b) = (make(&zfs, root, "a", Kind::File), make(&zfs, root, "b", Kind::File));
     let dir = make(&zfs, root, "dir", Kind::Directory);
     // which files a name stands for is found under the locks, with a transaction of the next txg
-    let ops: [(&[u64], &(dyn Fn() + Sync)); 3] = [
+    let ops: [(&[ObjectId], &(dyn Fn() + Sync)); 3] = [
         (&[a], &|| zfs.unlink(&ROOT, root, b"a").unwrap()),
         (&[b], &|| zfs.rename(&ROOT, root, b"b", dir, b"c", RenameMode::Replace).unwrap()),
         (&[dir], &|| zfs.unlink(&ROOT, dir, b"c").unwrap()),

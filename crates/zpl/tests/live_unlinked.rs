@@ -5,7 +5,7 @@
 mod power;
 mod scratch;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use power::Rig;
 use scratch::Scratch;
 use zpl::Kind;
@@ -13,11 +13,11 @@ use zpl::live::{Cred, NewFile, Zfs};
 
 const ROOT: Cred = Cred::ROOT;
 
-fn file(zfs: &Zfs, name: &str) -> u64 {
+fn file(zfs: &Zfs, name: &str) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
 }
 
-fn queue(zfs: &Zfs) -> Vec<u64> {
+fn queue(zfs: &Zfs) -> Vec<ObjectId> {
     zfs.fs().delete_queue().unwrap()
 }
 

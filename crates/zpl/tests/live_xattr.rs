@@ -3,7 +3,7 @@
 
 mod scratch;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
@@ -13,11 +13,11 @@ const ROOT: Cred = Cred::ROOT;
 const SA: u64 = 2;
 const DIR: u64 = 1;
 
-fn file(zfs: &Zfs, name: &str, mode: u32) -> u64 {
+fn file(zfs: &Zfs, name: &str, mode: u32) -> ObjectId {
     zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, mode)).unwrap().0
 }
 
-fn set(zfs: &Zfs, id: u64, name: &str, value: &[u8]) {
+fn set(zfs: &Zfs, id: ObjectId, name: &str, value: &[u8]) {
     zfs.set_xattr(&ROOT, id, name.as_bytes(), value, XattrMode::Set).unwrap();
 }
 
@@ -25,7 +25,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
-fn names(zfs: &Zfs, cred: &Cred, id: u64) -> Vec<String> {
+fn names(zfs: &Zfs, cred: &Cred, id: ObjectId) -> Vec<String> {
     let mut all: Vec<_> =
         zfs.list_xattrs(cred, id).unwrap().into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
     all.sort();
@@ -166,7 +166,7 @@ fn a_program_that_changes_or_gets_another_owner_loses_its_capabilities() {
 }
 
 /// Makes the spill block of a file unreadable, and returns its places: to invert them again mends it.
-fn spoil_spill(scratch: &mut Scratch, id: u64) -> Vec<u64> {
+fn spoil_spill(scratch: &mut Scratch, id: ObjectId) -> Vec<u64> {
     scratch.again();
     let spill = scratch.zfs().fs().node(id).unwrap().object().phys().spill.unwrap();
     let places: Vec<u64> = spill.dvas().map(|dva| dva.offset()).collect();

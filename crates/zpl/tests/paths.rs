@@ -6,6 +6,7 @@ mod support;
 use std::collections::HashSet;
 use std::io::Read;
 
+use base::ObjectId;
 use support::Fixture;
 use zpl::{Control, Error, FileSystem, Follow, Kind, Node, Resolved, Resolver};
 
@@ -39,7 +40,7 @@ fn names_compare_as_the_file_system_says() {
 }
 
 /// Returns every object of a file system, with the first path that a traversal finds.
-fn walk(fs: &FileSystem, dir: u64, path: &[u8], visit: &mut dyn FnMut(&[u8], &Node)) {
+fn walk(fs: &FileSystem, dir: ObjectId, path: &[u8], visit: &mut dyn FnMut(&[u8], &Node)) {
     for entry in fs.read_dir(dir).unwrap() {
         let entry = entry.unwrap();
         let node = fs.node(entry.object).unwrap();
@@ -68,14 +69,14 @@ fn paths_lead_there_and_back() {
                 if node.attrs().links == 1 || node.kind() == Kind::Directory {
                     assert_eq!(fs.path_of(node.id()).unwrap(), path, "{}", String::from_utf8_lossy(path));
                 }
-                if node.attrs().xattr_dir != 0 {
+                if node.attrs().xattr_dir.is_some() {
                     let hidden = fs.path_of(node.attrs().xattr_dir).unwrap();
                     assert!(hidden.ends_with(b"/<xattrdir>"), "{}", String::from_utf8_lossy(&hidden));
                 }
             });
             assert!(count > 2, "{dataset}: {count}");
             assert_eq!(fs.path_of(fs.root()).unwrap(), b"/");
-            assert!(fs.path_of(1).is_err());
+            assert!(fs.path_of(ObjectId(1)).is_err());
         }
     }
 }
@@ -128,7 +129,7 @@ fn dots_links_and_errors() {
         }
     });
     assert!(links > 3);
-    assert!(fs.node(1).is_err() && fs.node(u64::MAX >> 20).is_err());
+    assert!(fs.node(ObjectId(1)).is_err() && fs.node(ObjectId(u64::MAX >> 20)).is_err());
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn snapshots_as_directories() {
     let path = format!(".zfs/snapshot/{snapshot}/{}", line["path"].as_str().unwrap());
     match resolver.resolve(fs, path.as_bytes(), Follow::Never).unwrap() {
         Resolved::Node(node) => {
-            assert_eq!(Some(node.id()), line["ino"].as_u64());
+            assert_eq!(Some(node.id().0), line["ino"].as_u64());
             assert!(node.fs().is_snapshot());
         }
         Resolved::Control(c) => panic!("{c:?}"),

@@ -3,6 +3,7 @@
 
 mod power;
 
+use base::ObjectId;
 use ondisk::BlkPtr;
 use ondisk::zil::{Create, Record, TxType};
 use power::{ROOT, Rig, bytes};
@@ -12,12 +13,12 @@ use zpl::live::NewFile;
 
 const BLOCK: u64 = 4096;
 
-fn clone_range<'a>(foid: u64, offset: u64, length: u64, blocks: usize) -> (TxType, Record<'a>) {
+fn clone_range<'a>(foid: ObjectId, offset: u64, length: u64, blocks: usize) -> (TxType, Record<'a>) {
     let bps = vec![BlkPtr::HOLE; blocks];
     (TxType::CloneRange, Record::CloneRange { foid, offset, length, blksz: BLOCK, bps })
 }
 
-fn create<'a>(doid: u64, foid: u64, slots: u64) -> (TxType, Record<'a>) {
+fn create<'a>(doid: ObjectId, foid: ObjectId, slots: u64) -> (TxType, Record<'a>) {
     let (mode, crtime) = (0o100_644, [1, 0]);
     let (uid, gid, generation, rdev) = (0, 0, 1, 0);
     let domains = Vec::new();
@@ -58,8 +59,8 @@ fn sizes_that_no_file_can_have_end_a_replay() {
         truncate(1 << 63, 1),
         clone_range(file, 0, BLOCK, 2),
         clone_range(file, (1 << 63) - BLOCK, BLOCK, 1),
-        create(root, 100, 256),
-        create(root, 100, 33),
+        create(root, ObjectId(100), 256),
+        create(root, ObjectId(100), 33),
     ];
     // the chains begin, which takes a txg
     for (id, zfs) in &made {

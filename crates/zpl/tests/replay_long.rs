@@ -3,7 +3,7 @@
 
 mod power;
 
-use base::tunable;
+use base::{ObjectId, tunable};
 use ondisk::zil::{Record, TxType};
 use pool::Spa;
 use power::{ROOT, Rig, bytes};
@@ -20,7 +20,7 @@ const PIECES: u64 = 3;
 const DATA: usize = 2 << 20;
 
 /// Logs that the `length` bytes from `offset` on were freed, all at once.
-fn log(spa: &Arc<Spa>, dataset: &str, (foid, offset, length): (u64, u64, u64)) {
+fn log(spa: &Arc<Spa>, dataset: &str, (foid, offset, length): (ObjectId, u64, u64)) {
     let objset = spa.objset(&spa.view().unwrap().dataset(dataset).unwrap()).unwrap();
     let record = Record::Truncate { foid, offset, length }.encode(TxType::Truncate);
     let zil = spa.zil(&objset);
@@ -54,7 +54,7 @@ fn what_one_record_frees_is_freed_over_many_txgs() {
     volume.write(0, &bytes(DATA, 0)[..100]).unwrap();
     volume.flush().unwrap();
     log(&rig.spa, "t/f", (file, 700, 0));
-    log(&rig.spa, "t/v", (1, 700, PIECES * PIECE - 700));
+    log(&rig.spa, "t/v", (ObjectId(1), 700, PIECES * PIECE - 700));
 
     let after = rig.after_cut(&[], false);
     let spa = after.spa.as_ref().unwrap();

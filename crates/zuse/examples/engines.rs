@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use base::ObjectId;
 use zuse::base::{Env, tunable};
 use zuse::nvlist::NvList;
 use zuse::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
@@ -68,7 +69,7 @@ fn block(seed: u64) -> Vec<u8> {
     block
 }
 
-fn file(files: &Files, name: &str, blocks: u64) -> Result<u64> {
+fn file(files: &Files, name: &str, blocks: u64) -> Result<ObjectId> {
     let id = files.make(name.as_bytes(), &NewFile::new(Kind::File, 0o644))?;
     for first in (0..blocks).step_by(128) {
         let data: Vec<u8> = (first..blocks.min(first + 128)).flat_map(block).collect();
@@ -191,7 +192,7 @@ fn replay() -> Result<()> {
     let memory = MemoryDevice::writable(SIZE);
     let pool = make(Arc::new(memory.clone()), true)?;
     let files = pool.files("tank/fs")?;
-    let ids = (0..30).map(|n| file(&files, &format!("file-{n}"), 1000)).collect::<Result<Vec<u64>>>()?;
+    let ids = (0..30).map(|n| file(&files, &format!("file-{n}"), 1000)).collect::<Result<Vec<_>>>()?;
     let random = Env::seeded(9);
     for n in 0..WRITES {
         let (at, id) = (random.random_u64() % 8_000_000, ids[n as usize % ids.len()]);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use base::ObjectId;
 use tar::EntryType;
 use zpl::{Kind, Node, PosixAcl, Time};
 
@@ -15,7 +16,7 @@ use crate::walk::{Go, Step, walk};
 pub struct Archiver<'a, W: Write> {
     archive: Archive<W>,
     report: &'a mut dyn Report,
-    links: HashMap<u64, Vec<u8>>,
+    links: HashMap<ObjectId, Vec<u8>>,
     damaged: u64,
 }
 

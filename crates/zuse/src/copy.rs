@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base::ObjectId;
 use rustix::fs::FileType;
 use zpl::{Kind, Node, Time, Zvol};
 
@@ -40,8 +41,8 @@ pub struct Copier<'a> {
     origins: Origins,
     origin: u32,
     /// Files with several names, and the other way round.
-    links: HashMap<(u32, u64), Named>,
-    linked: HashMap<HostId, (u32, u64)>,
+    links: HashMap<(u32, ObjectId), Named>,
+    linked: HashMap<HostId, (u32, ObjectId)>,
     /// The directory of the host below which no link is followed.
     base: Option<PathBuf>,
     /// The directory into which the last single file was copied.

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use zpl::live::{Cred, NewFile, Refusal, RenameMode, SetAttr, Vfs, Zfs};
 use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
 
@@ -134,11 +134,11 @@ impl Files {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES.
-    pub fn stat(&self, path: &[u8]) -> Result<(u64, Attrs), Error> {
+    pub fn stat(&self, path: &[u8]) -> Result<(ObjectId, Attrs), Error> {
         self.stat_with(path, Follow::Parents)
     }
 
-    fn stat_with(&self, path: &[u8], follow: Follow) -> Result<(u64, Attrs), Error> {
+    fn stat_with(&self, path: &[u8], follow: Follow) -> Result<(ObjectId, Attrs), Error> {
         let node = self.zfs.resolve_as(&self.cred, self.fs().root(), path, follow).map_err(Error::at(path))?;
         Ok((node.id(), self.zfs.getattr(node.id()).map_err(Error::at(path))?))
     }
@@ -242,7 +242,7 @@ impl Files {
     }
 
     /// A file without contents: a new one, or one that is cut.
-    fn emptied(&self, path: &[u8]) -> Result<u64, Error> {
+    fn emptied(&self, path: &[u8]) -> Result<ObjectId, Error> {
         match self.make(path, &NewFile::new(Kind::File, if self.umask.is_some() { 0o666 } else { 0o644 })) {
             Err(e) if e.errno() == Errno::EEXIST => {
                 let (id, _) = self.stat_with(path, Follow::Always)?;
@@ -258,7 +258,7 @@ impl Files {
     ///
     /// # Errors
     /// EEXIST; ENOENT if its directory is not there; EISDIR or ENOTDIR if the path ends in a slash and what is made is no directory.
-    pub fn make(&self, path: &[u8], new: &NewFile<'_>) -> Result<u64, Error> {
+    pub fn make(&self, path: &[u8], new: &NewFile<'_>) -> Result<ObjectId, Error> {
         let (dir, name) = self.place(path)?;
         if new.kind != Kind::Directory {
             self.check_slash(path, dir, &name)?;
@@ -272,7 +272,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::make`].
-    pub fn create_dir(&self, path: &[u8], mode: u32) -> Result<u64, Error> {
+    pub fn create_dir(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
         let dots = matches!(split(path.strip_suffix(b"/").unwrap_or(path)).1, b"" | b"." | b"..");
         if dots {
             let id = self.directory(path)?;
@@ -285,7 +285,7 @@ impl Files {
     ///
     /// # Errors
     /// ENOTDIR if something else is in the way.
-    pub fn create_dir_all(&self, path: &[u8], mode: u32) -> Result<u64, Error> {
+    pub fn create_dir_all(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
         let ends = (0..path.len()).filter(|at| path.get(*at) == Some(&b'/')).chain([path.len()]);
         let mut id = self.fs().root();
         for part in ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty() && !part.ends_with(b"/")) {
@@ -302,7 +302,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::make`].
-    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<u64, Error> {
+    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<ObjectId, Error> {
         self.make(path, &NewFile::symlink(target))
     }
 
@@ -419,7 +419,7 @@ impl Files {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR.
-    pub fn directory(&self, path: &[u8]) -> Result<u64, Error> {
+    pub fn directory(&self, path: &[u8]) -> Result<ObjectId, Error> {
         let (id, attrs) = self.stat_with(path, Follow::Always)?;
         match attrs.kind() {
             Kind::Directory => Ok(id),
@@ -432,7 +432,7 @@ impl Files {
     ///
     /// # Errors
     /// ELOOP; ENOENT, ENOTDIR on the way.
-    pub fn end_of_links(&self, dir: u64, name: &[u8]) -> Result<(u64, Vec<u8>), Error> {
+    pub fn end_of_links(&self, dir: ObjectId, name: &[u8]) -> Result<(ObjectId, Vec<u8>), Error> {
         let (mut dir, mut name) = (dir, name.to_vec());
         for _ in 0..LINKS_MAX {
             let at = |e| Error::at(&name)(e);
@@ -455,7 +455,7 @@ impl Files {
     }
 
     /// Checks that only a directory gets a name that ends in a slash.
-    fn check_slash(&self, path: &[u8], dir: u64, name: &[u8]) -> Result<(), Error> {
+    fn check_slash(&self, path: &[u8], dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         if !path.ends_with(b"/") {
             return Ok(());
         }
@@ -467,7 +467,7 @@ impl Files {
     }
 
     /// The directory in which a path's last name is, and that name.
-    fn place(&self, path: &[u8]) -> Result<(u64, Vec<u8>), Error> {
+    fn place(&self, path: &[u8]) -> Result<(ObjectId, Vec<u8>), Error> {
         let trimmed = path.strip_suffix(b"/").unwrap_or(path);
         let (parent, name) = split(trimmed);
         if name.is_empty() || name == b"." || name == b".." {

@@ -2,7 +2,8 @@
 //!
 //! One thread walks the directories, in the order of names; several open the files, read their attributes, and the contents of small ones.
 //! What comes out of [`HostTree`] is in the walker's order, a directory before its entries, and again after them. At most [`AHEAD`] files
-//! are read ahead, of [`WHOLE_MAX`] bytes at most, so memory is bounded.
+//! are read ahead, of [`WHOLE_MAX`] bytes at most, so memory is bounded. Of their paths only what differs from the path before is kept, as the paths of
+//! a deep tree are long.
 //!
 //! No symbolic link is followed. Every file is opened relative to the directory that was opened for it.
 
@@ -72,8 +73,13 @@ struct Job {
 
 /// The files at and below a path of the host, in order. Dropped early, the threads end.
 pub struct HostTree {
-    steps: Receiver<(Vec<u8>, Slot)>,
+    steps: Receiver<Told>,
+    /// The path of the last step.
+    path: Vec<u8>,
 }
+
+/// A step on its way to the consumer: the bytes that its path shares with that of the step before, and the others.
+type Told = (usize, Vec<u8>, Slot);
 
 impl HostTree {
     /// Begins to read `root`: a directory and all below it, or a single file.
@@ -93,17 +99,17 @@ impl HostTree {
             let jobs = readers()?;
             spawn("host-walk", move || {
                 // whoever reads has gone if the channel is closed
-                let _closed = Walker { steps: steps_in, jobs }.directory(&fd);
+                let _closed = Walker { steps: steps_in, jobs, path: Vec::new() }.directory(&fd);
             })?;
         } else {
             let parent = root.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let dir = fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
             let name = root.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
-            let step = (Vec::new(), Slot::Done(enter(dir.as_fd(), name)));
+            let step = (0, Vec::new(), Slot::Done(enter(dir.as_fd(), name)));
             // the channel has room for it
             let _sent = steps_in.send(step);
         }
-        Ok(HostTree { steps })
+        Ok(HostTree { steps, path: Vec::new() })
     }
 }
 
@@ -111,14 +117,16 @@ impl Iterator for HostTree {
     type Item = (Vec<u8>, HostStep);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (path, slot) = self.steps.recv().ok()?;
+        let (shared, rest, slot) = self.steps.recv().ok()?;
+        self.path.truncate(shared);
+        self.path.extend_from_slice(&rest);
         let step = match slot {
             Slot::Done(step) => step,
             Slot::Coming(result) => {
                 result.recv().unwrap_or_else(|_| HostStep::Lost(io::Error::other("a reader ended before its time")))
             }
         };
-        Some((path, step))
+        Some((self.path.clone(), step))
     }
 }
 
@@ -142,8 +150,10 @@ fn readers() -> io::Result<Sender<Job>> {
 }
 
 struct Walker {
-    steps: Sender<(Vec<u8>, Slot)>,
+    steps: Sender<Told>,
     jobs: Sender<Job>,
+    /// The path of the last step.
+    path: Vec<u8>,
 }
 
 /// The consumer has gone.
@@ -156,11 +166,15 @@ struct Level {
 }
 
 impl Walker {
-    fn tell(&self, path: &[u8], slot: Slot) -> Result<(), Closed> {
-        self.steps.send((path.to_vec(), slot)).map_err(|_| Closed)
+    fn tell(&mut self, path: &[u8], slot: Slot) -> Result<(), Closed> {
+        let shared = self.path.iter().zip(path).take_while(|(before, now)| before == now).count();
+        let rest = path.get(shared..).unwrap_or_default().to_vec();
+        self.path.truncate(shared);
+        self.path.extend_from_slice(&rest);
+        self.steps.send((shared, rest, slot)).map_err(|_| Closed)
     }
 
-    fn directory(&self, root: &Arc<OwnedFd>) -> Result<(), Closed> {
+    fn directory(&mut self, root: &Arc<OwnedFd>) -> Result<(), Closed> {
         let (mut path, mut stack, mut dirs) = (Vec::new(), Vec::new(), Descent::new(root.clone()));
         self.open(root, &path, &mut stack)?;
         while let Some(level) = stack.last_mut() {
@@ -204,7 +218,7 @@ impl Walker {
     }
 
     /// Ends a walk that cannot go up: what is left of each directory is lost.
-    fn end(&self, mut path: Vec<u8>, stack: &[Level], why: &io::Error) -> Result<(), Closed> {
+    fn end(&mut self, mut path: Vec<u8>, stack: &[Level], why: &io::Error) -> Result<(), Closed> {
         for level in stack.iter().rev() {
             path.truncate(level.path_len);
             self.tell(&path, Slot::Done(HostStep::Lost(io::Error::new(why.kind(), why.to_string()))))?;
@@ -214,7 +228,7 @@ impl Walker {
     }
 
     /// Lists a directory. Returns whether it is one of the stack now.
-    fn open(&self, fd: &OwnedFd, path: &[u8], stack: &mut Vec<Level>) -> Result<bool, Closed> {
+    fn open(&mut self, fd: &OwnedFd, path: &[u8], stack: &mut Vec<Level>) -> Result<bool, Closed> {
         match describe_directory(fd.as_fd()) {
             Ok(item) => self.tell(path, Slot::Done(HostStep::Enter(Box::new(item), Contents::None)))?,
             Err(e) => return self.tell(path, Slot::Done(HostStep::Lost(e))).map(|()| false),
@@ -472,6 +486,22 @@ mod tests {
         sorted.sort();
         assert_eq!((seen.len(), &seen), (605, &sorted));
         assert_eq!(left, ["b", ""]);
+    }
+
+    #[test]
+    fn steps_of_a_deep_tree_hold_a_name_each() {
+        const DEPTH: usize = 100;
+        let temp = tempfile::tempdir().unwrap();
+        let mut dir = crate::dest::open_root(temp.path()).unwrap();
+        for _ in 0..DEPTH {
+            dir = crate::dest::make_dir(dir.as_fd(), &[b'd'; 200]).unwrap();
+        }
+        let tree = HostTree::open(temp.path()).unwrap();
+        let told: Vec<Told> = tree.steps.iter().collect();
+        assert_eq!(told.len(), 2 * (DEPTH + 1));
+        assert!(told.iter().all(|(_, rest, _)| rest.len() <= 201));
+        let longest = HostTree::open(temp.path()).unwrap().map(|(path, _)| path.len()).max();
+        assert_eq!(longest, Some(201 * DEPTH - 1));
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Item {
             _ => {}
         }
         if kind != Kind::Directory && attrs.links > 1 {
-            item.link = Some((node.fs().objset().id(), node.id()));
+            item.link = Some((node.fs().objset().id().0, node.id().0));
         }
         (item, trouble)
     }

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{NewObject, Object, Objset, Tx, Zap};
 use ondisk::ObjectType;
 use pool::{Dataset, Spa};
-use zpl::MASTER_NODE_OBJ;
 use zpl::live::change_objects;
 
 use crate::Error;
@@ -52,8 +52,8 @@ impl Objects {
     /// If there is no such dataset, or it is no file system.
     pub fn open(spa: &Arc<Spa>, dataset: &str) -> Result<Objects, Error> {
         let objset = spa.objset(&spa.view()?.dataset(dataset)?)?;
-        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
-        let table = match master.lookup_u64(TABLE)? {
+        let master = Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
+        let table = match master.lookup_id(TABLE)? {
             Some(id) => Zap::open(objset.object(id)?)?,
             None => change_objects(spa, &objset, TABLE_BYTES, |tx| {
                 Zap::create_link(tx, &master, TABLE, ObjectType::ZAP_OTHER)
@@ -72,9 +72,9 @@ impl Objects {
     /// If it has none.
     pub fn read(dataset: &Dataset) -> Result<Objects, Error> {
         let objset = dataset.objset()?;
-        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
+        let master = Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
         let none = || pool::Error::NoSuchDataset { name: format!("{} ({TABLE})", dataset.name()) };
-        let id = master.lookup_u64(TABLE)?.ok_or_else(none)?;
+        let id = master.lookup_id(TABLE)?.ok_or_else(none)?;
         Ok(Objects { spa: None, table: Zap::open(objset.object(id)?)?, _kept: None })
     }
 
@@ -109,7 +109,7 @@ impl Objects {
     pub fn create(&self, tx: &Tx, name: &str, block_size: u64) -> Result<Object, dmu::Error> {
         let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size, ..NewObject::default() };
         let object = self.objset().alloc_object(tx, &new)?;
-        self.table.add_u64(tx, name, object.id())?;
+        self.table.add_id(tx, name, object.id())?;
         Ok(object)
     }
 
@@ -118,7 +118,7 @@ impl Objects {
     /// # Errors
     /// When the table is unreadable.
     pub fn get(&self, name: &str) -> Result<Option<Object>, Error> {
-        let id = self.table.lookup_u64(name)?;
+        let id = self.table.lookup_id(name)?;
         Ok(id.map(|id| self.objset().object(id)).transpose()?)
     }
 }

@@ -1,6 +1,6 @@
 //! A tree of files, depth first, past damage.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use zpl::{DirEntry, Error, FileSystem, Kind, Node, ReadDir};
 
@@ -48,11 +48,43 @@ pub enum Go {
     Over,
 }
 
+/// Entries that are read from a directory at a time: on the way down no block of a directory above is kept.
+const ENTRIES: usize = 256;
+
 struct Level {
     node: Node,
-    entries: Box<dyn Iterator<Item = Result<DirEntry, Error>>>,
+    entries: VecDeque<Result<DirEntry, Error>>,
+    /// Where the directory is read on; `None` at its end.
+    cookie: Option<u64>,
     /// length of the path of this directory
     path_len: usize,
+}
+
+impl Level {
+    fn next(&mut self, fs: &FileSystem) -> Option<Result<DirEntry, Error>> {
+        if self.entries.is_empty()
+            && let Some(cookie) = self.cookie.take()
+        {
+            match fs.read_dir_from(self.node.id(), cookie) {
+                Ok(entries) => (self.entries, self.cookie) = some(entries),
+                Err(why) => return Some(Err(why)),
+            }
+        }
+        self.entries.pop_front()
+    }
+}
+
+/// Returns the first entries, and the cookie to go on from. A directory with an entry that cannot be read is read to its end at once: a cookie before
+/// that entry leads to it again.
+fn some(mut from: ReadDir) -> (VecDeque<Result<DirEntry, Error>>, Option<u64>) {
+    let mut entries: VecDeque<_> = from.by_ref().take(ENTRIES).collect();
+    if entries.iter().any(Result::is_err) {
+        entries.extend(from);
+        return (entries, None);
+    }
+    let last = entries.back().and_then(|entry| entry.as_ref().ok()).filter(|_| entries.len() == ENTRIES);
+    let cookie = last.map(|entry| entry.next_cookie);
+    (entries, cookie)
 }
 
 /// Walks the tree at `start`. With `sorted`, the entries of a directory come in the order of their names (and are held in
@@ -72,7 +104,7 @@ pub fn walk<E>(start: Node, sorted: bool, visit: &mut dyn FnMut(Step<'_>) -> Res
     }
     while let Some(level) = stack.last_mut() {
         path.truncate(level.path_len);
-        let Some(entry) = level.entries.next() else {
+        let Some(entry) = level.next(&fs) else {
             if let Some(done) = stack.pop() {
                 visit(Step::Leave { path: &path, node: &done.node })?;
             }
@@ -122,9 +154,8 @@ fn open<E>(
 ) -> Result<(), E> {
     match fs.read_dir(node.id()) {
         Ok(entries) => {
-            let entries: Box<dyn Iterator<Item = _>> =
-                if sorted { Box::new(sort(entries).into_iter()) } else { Box::new(entries) };
-            stack.push(Level { node, entries, path_len: path.len() });
+            let (entries, cookie) = if sorted { (sort(entries).into(), None) } else { some(entries) };
+            stack.push(Level { node, entries, cookie, path_len: path.len() });
         }
         Err(why) => {
             visit(Step::Lost { path, why: &why })?;

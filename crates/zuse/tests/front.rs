@@ -184,7 +184,7 @@ fn a_directory_that_holds_itself_is_not_removed() {
     for id in [above, below, files.fs().root()] {
         let spa = files.zfs().spa();
         let entries = dmu::Zap::open(files.fs().objset().object(below).unwrap()).unwrap();
-        entries.add_u64(&spa.tx(1 << 20).unwrap(), b"loop", DIRECTORY | id).unwrap();
+        entries.add_u64(&spa.tx(1 << 20).unwrap(), b"loop", DIRECTORY | id.0).unwrap();
         let refused = files.remove_all(b"a").unwrap_err();
         assert_eq!(refused.errno(), Errno::ELOOP, "{refused}");
         assert_eq!(files.read(b"a/b/keep").unwrap(), b"kept");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Env, Errno};
+use base::{Env, Errno, ObjectId};
 use oracle::judge;
 use pool::{CreateOptions, Hooks, ImportOptions, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
@@ -104,7 +104,7 @@ fn shown(fs: &FileSystem) -> Shown {
                 let mode = if item.kind == Kind::Symlink { 0 } else { item.meta.mode };
                 let file =
                     File { kind, mode, data, target: item.target, xattrs: item.meta.xattrs.into_iter().collect() };
-                all.insert(path.to_vec(), (file, node.id()));
+                all.insert(path.to_vec(), (file, node.id().0));
             }
             Step::Lost { path, why } => panic!("{}: {why}", String::from_utf8_lossy(path)),
             Step::Refused { path, why } => panic!("{}: {why}", String::from_utf8_lossy(path)),
@@ -344,7 +344,7 @@ impl Run {
         tree.names.insert(name, tree.next);
     }
 
-    fn xattr(&mut self, zfs: &Zfs, id: u64, file: &mut File) {
+    fn xattr(&mut self, zfs: &Zfs, id: ObjectId, file: &mut File) {
         self.count("xattr");
         let name = format!("user.x{}", self.below(4)).into_bytes();
         if file.kind == Kind::Symlink.number() {

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Env;
 use base::tunable::ZUSE_CATCH_UP_MS;
+use base::{Env, ObjectId};
 use ondisk::scan::{ScanFunc, ScanState};
 use oracle::judge;
 use pool::{ImportOptions, ScanEnd, ScrubRange, ScrubResult, Spa, Value};
@@ -316,7 +316,7 @@ fn shared_behind(props: &[(&str, Value)], share: impl Fn(&Zfs, u64, u64, &[u8]))
     place.reached(&Bookmark::new(head, source, 0, 0));
     // what is before that place counts as read, though it was not: the MOS, and all that leads to the files
     spa.scrub_progress(place, ScrubResult::default(), Vec::new()).unwrap();
-    share(files.zfs(), source, copy, &data);
+    share(files.zfs(), source.0, copy.0, &data);
     files.sync().unwrap();
     files.remove_file(name).unwrap();
     spa.sync().unwrap();
@@ -346,7 +346,7 @@ fn shared_behind(props: &[(&str, Value)], share: impl Fn(&Zfs, u64, u64, &[u8]))
 #[test]
 fn a_clone_behind_the_resilver_is_not_lost() {
     shared_behind(&[], |zfs, source, copy, data| {
-        let done = zfs.copy_range(&Cred::ROOT, (source, 0), (copy, 0), data.len() as u64).unwrap();
+        let done = zfs.copy_range(&Cred::ROOT, (ObjectId(source), 0), (ObjectId(copy), 0), data.len() as u64).unwrap();
         assert_eq!(done, data.len() as u64);
     });
 }
@@ -355,7 +355,7 @@ fn a_clone_behind_the_resilver_is_not_lost() {
 fn a_deduplicated_block_behind_the_resilver_is_not_lost() {
     // sha256
     shared_behind(&[("dedup", Value::Number(8))], |zfs, _, copy, data| {
-        zfs.write(&Cred::ROOT, copy, 0, data).unwrap();
+        zfs.write(&Cred::ROOT, ObjectId(copy), 0, data).unwrap();
     });
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, ObjectId};
 use dmu::NewObject;
 use ondisk::ObjectType;
 use ondisk::scan::{ScanFunc, ScanState};
@@ -171,7 +171,7 @@ fn only_errors_are_scrubbed() {
     // and what only a snapshot has is looked for there
     let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
     let tx = spa.tx(0).unwrap();
-    let objects: std::collections::BTreeSet<u64> = left.iter().map(|entry| entry.object).collect();
+    let objects: std::collections::BTreeSet<ObjectId> = left.iter().map(|entry| entry.object).collect();
     objects.iter().for_each(|object| objset.free_object(&tx, *object).unwrap());
     drop(tx);
     spa.sync().unwrap();
@@ -186,7 +186,7 @@ fn only_errors_are_scrubbed() {
 }
 
 /// A scrub that was begun, and has everything behind it up to `dataset`.
-fn advance(spa: &Arc<Spa>, dataset: u64) -> pool::ScrubCursor {
+fn advance(spa: &Arc<Spa>, dataset: ObjectId) -> pool::ScrubCursor {
     spa.scrub_begin(1 << 30, ScrubRange::default()).unwrap();
     let view = spa.view().unwrap();
     let mut place = view.scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();
@@ -225,7 +225,7 @@ fn a_scrub_goes_on_where_it_was() {
     let spa = import(dir.path());
     let tally = scrub(&spa);
     let scan = spa.view().unwrap().scan().unwrap().unwrap();
-    assert_eq!((scan.state, scan.errors, scan.queue_obj), (ScanState::Finished, 0, 0));
+    assert_eq!((scan.state, scan.errors, scan.queue_obj), (ScanState::Finished, 0, ObjectId::NONE));
     assert_eq!(scan.examined, (5 << 20) + tally.bytes);
     assert!(tally.bytes < 6 << 20, "{} bytes were read of the half that was left", tally.bytes);
     assert!(tally.healed > 0 && !clean(&spa), "the first half was read");
@@ -278,7 +278,7 @@ fn a_scrub_follows_datasets_that_come_and_go() {
     assert!(tally.lost_blocks == 0 && tally.bytes > 8 << 20);
     let view = spa.view().unwrap();
     let scan = view.scan().unwrap().unwrap();
-    assert_eq!((scan.state, scan.queue_obj), (ScanState::Finished, 0));
+    assert_eq!((scan.state, scan.queue_obj), (ScanState::Finished, ObjectId::NONE));
     assert!(view.last_scrubbed_txg().unwrap() <= before);
     spa.export().unwrap();
     judge(dir.path());
@@ -326,7 +326,7 @@ fn log_blocks(spa: &Arc<Spa>, name: &str) -> (u64, Vec<(u64, u64, u64)>) {
         std::ops::ControlFlow::Continue(())
     });
     blocks.retain(|(seq, ..)| *seq < header.claim_blk_seq);
-    (objset.id(), blocks)
+    (objset.id().0, blocks)
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_log_that_waits_to_be_replayed_is_scrubbed() {
     assert!(tally.bytes < whole.bytes, "{} and {} bytes", tally.bytes, whole.bytes);
     let errors = spa.view().unwrap().errlog().unwrap();
     let told: Vec<_> = errors.iter().map(|e| (e.objset, e.object, e.level, e.blkid)).collect();
-    assert_eq!(told, [(id, 0, -2, seq)]);
+    assert_eq!(told, [(ObjectId(id), ObjectId::NONE, -2, seq)]);
     // it stays an error for a scrub of errors, and goes with the log
     assert!(spa.error_scrub().unwrap());
     finish(&spa);
@@ -390,7 +390,7 @@ fn what_cannot_be_expanded_is_lost() {
     assert_eq!((damage.bm.object, damage.bm.blkid), (object.id(), 0));
     let tally = scrub(&spa);
     assert_eq!((tally.lost_blocks, tally.healed), (1, 0));
-    let listed: Vec<u64> = spa.view().unwrap().errlog().unwrap().iter().map(|entry| entry.object).collect();
+    let listed: Vec<ObjectId> = spa.view().unwrap().errlog().unwrap().iter().map(|entry| entry.object).collect();
     assert_eq!(listed, [object.id()]);
     spa.export().unwrap();
 }

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use base::ObjectId;
 use oracle::judge;
 use pool::{ListOptions, OpenOptions, Pool};
 use tempfile::TempDir;
@@ -69,7 +70,7 @@ fn objects_by_zdb(dir: &Path) -> BTreeMap<String, u64> {
 }
 
 fn count(objset: &std::sync::Arc<dmu::Objset>) -> u64 {
-    let (mut at, mut count) = (0, 0);
+    let (mut at, mut count) = (ObjectId::NONE, 0);
     while let Some(next) = objset.next_object(at).unwrap() {
         (at, count) = (next, count + 1);
     }

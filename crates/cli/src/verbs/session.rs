@@ -100,7 +100,7 @@ impl Session {
             writable::open(record, &doing)?
         } else {
             let found = devices::named(&self.devices, name)?;
-            if records::is_remembered(found.guid.0) {
+            if records::is_remembered(found.guid) {
                 // the export at the end would take it away from the other commands
                 return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
             }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use base::ObjectId;
 use ondisk::zil::{RawRecord, Record, TxType};
 use pool::{Dataset, Kind, ListOptions};
 use serde_json::{Map, Value, json};
@@ -108,11 +109,11 @@ fn one(dataset: &Dataset, json: bool, out: &mut dyn Write) -> Result<(), Trouble
 /// Paths of objects: those on disk, and those that earlier records of the log name.
 struct Names {
     files: Option<FileSystem>,
-    known: HashMap<u64, Vec<u8>>,
+    known: HashMap<ObjectId, Vec<u8>>,
 }
 
 impl Names {
-    fn of(&mut self, object: u64) -> Option<Vec<u8>> {
+    fn of(&mut self, object: ObjectId) -> Option<Vec<u8>> {
         if let Some(path) = self.known.get(&object) {
             return Some(path.clone());
         }
@@ -121,7 +122,7 @@ impl Names {
         Some(path)
     }
 
-    fn within(&mut self, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
+    fn within(&mut self, dir: ObjectId, name: &[u8]) -> Option<Vec<u8>> {
         let mut path = self.of(dir)?;
         if path.last() != Some(&b'/') {
             path.push(b'/');
@@ -153,8 +154,8 @@ fn line(raw: &RawRecord<'_>, sealed: bool, names: &mut Names) -> Map<String, Val
     match &record {
         Record::Commit => {}
         Record::Create(new) => {
-            put("directory", json!(new.doid));
-            put("object", json!(new.foid));
+            put("directory", json!(new.doid.0));
+            put("object", json!(new.foid.0));
             put("name", text(new.name));
             let path = match header.kind() {
                 Some(TxType::Mkxattr) => names.within(new.doid, b"<xattrdir>"),
@@ -164,54 +165,54 @@ fn line(raw: &RawRecord<'_>, sealed: bool, names: &mut Names) -> Map<String, Val
             put("path", of(path));
         }
         Record::Remove { doid, name } => {
-            put("directory", json!(doid));
+            put("directory", json!(doid.0));
             put("name", text(name));
             put("path", of(names.within(*doid, name)));
         }
         Record::Link { doid, link_obj, name } => {
-            put("directory", json!(doid));
-            put("object", json!(link_obj));
+            put("directory", json!(doid.0));
+            put("object", json!(link_obj.0));
             put("name", text(name));
             put("path", of(names.within(*doid, name)));
         }
         Record::Rename(rename) => {
-            put("directory", json!(rename.sdoid));
+            put("directory", json!(rename.sdoid.0));
             put("name", text(rename.src));
             put("path", of(names.within(rename.sdoid, rename.src)));
-            put("to_directory", json!(rename.tdoid));
+            put("to_directory", json!(rename.tdoid.0));
             put("to_name", text(rename.dst));
             put("to_path", of(names.within(rename.tdoid, rename.dst)));
             // objects below it have other paths now: those on disk are out of date
             names.known.clear();
         }
         Record::Write(write) => {
-            put("object", json!(write.foid));
+            put("object", json!(write.foid.0));
             put("path", of(names.of(write.foid)));
             put("offset", json!(write.offset));
             put("length", json!(write.length));
             put("indirect", json!(write.data.is_none()));
         }
         Record::Truncate { foid, offset, length } => {
-            put("object", json!(foid));
+            put("object", json!(foid.0));
             put("path", of(names.of(*foid)));
             put("offset", json!(offset));
             put("length", json!(length));
         }
         Record::SetAttr(set) => {
-            put("object", json!(set.foid));
+            put("object", json!(set.foid.0));
             put("path", of(names.of(set.foid)));
         }
         Record::AclV0 { foid, .. } | Record::Acl { foid, .. } => {
-            put("object", json!(foid));
+            put("object", json!(foid.0));
             put("path", of(names.of(*foid)));
         }
         Record::SetSaXattr { foid, name, .. } => {
-            put("object", json!(foid));
+            put("object", json!(foid.0));
             put("path", of(names.of(*foid)));
             put("name", text(name));
         }
         Record::CloneRange { foid, offset, length, bps, .. } => {
-            put("object", json!(foid));
+            put("object", json!(foid.0));
             put("path", of(names.of(*foid)));
             put("offset", json!(offset));
             put("length", json!(length));

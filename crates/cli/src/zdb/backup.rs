@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use pool::Pool;
 use stream::send::{Progress, SendFlags, send};
 
@@ -29,7 +29,7 @@ pub(super) fn run(out: &mut dyn Write, pool: &Arc<Pool>, target: &str, letters: 
         eprintln!("dump_backup: stream cannot be written to a terminal");
         return Ok(1);
     }
-    let id = target.split_once('/').and_then(|(_, id)| number(id)).unwrap_or(0);
+    let id = target.split_once('/').and_then(|(_, id)| number(id)).map_or(ObjectId::NONE, ObjectId);
     let sent = match pool.dataset_by_id(id) {
         Ok(dataset) => send(&dataset, None, &flags, out, &Progress::default()).map_err(|e| e.errno()),
         // a number that cannot be a dataset's

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
-use base::{Errno, Txg};
+use base::{Errno, ObjectId, Txg};
 use dmu::Objset;
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use pool::{AllocClass, MetaslabInfo, Pool};
@@ -58,9 +58,9 @@ struct Counter<'a> {
     counts: Counts,
     shared: Shared,
     /// Blocks of intent logs that were counted: object set, first address.
-    logs: HashSet<(u64, u64, u64)>,
+    logs: HashSet<(ObjectId, u64, u64)>,
     /// The txg in which the intent log of an object set was claimed.
-    claims: HashMap<u64, Txg>,
+    claims: HashMap<ObjectId, Txg>,
     out: &'a mut dyn Write,
     failed: Option<std::io::Error>,
 }
@@ -190,7 +190,7 @@ fn offset_of(dnode: Option<&DnodePhys>, level: i64, blkid: u64) -> u64 {
 }
 
 /// The txg in which the intent log of an object set was claimed; 0 if it was not.
-fn claim_txg(pool: &Arc<Pool>, objset: u64) -> Txg {
+fn claim_txg(pool: &Arc<Pool>, objset: ObjectId) -> Txg {
     let objset = pool.dataset_by_id(objset).and_then(|ds| ds.objset());
     objset.map_or(Txg(0), |objset: Arc<Objset>| objset.phys().zil_header.claim_txg)
 }
@@ -297,7 +297,7 @@ impl Survey {
 /// The pointer to a block that could not be read.
 fn show_pointer(pool: &Arc<Pool>, bm: &Bookmark) -> String {
     let objset = match bm.objset {
-        0 => Ok(pool.mos().clone()),
+        ObjectId(0) => Ok(pool.mos().clone()),
         id => pool.dataset_by_id(id).and_then(|ds| ds.objset()),
     };
     let find = |objset: Arc<Objset>| match bm.level {

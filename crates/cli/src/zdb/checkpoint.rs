@@ -48,7 +48,7 @@ fn show_maps(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result
     }
     for top in pool.tree().tops() {
         let id = top_zap_number(pool, top, "com.delphix:pool_checkpoint_sm")?;
-        if id != 0 {
+        if id.is_some() {
             let geometry = Geometry { start: 0, shift: top.ashift() };
             Map::open(pool, id)?.show(out, geometry, true, None)?;
         }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use base::Endian;
 use base::bytes::with_bits;
+use base::{Endian, ObjectId};
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtPhys, DdtStat};
 use ondisk::{BlkPtr, ObjectType};
 use pool::Pool;
@@ -53,7 +53,11 @@ fn show_table(out: &mut dyn Write, pool: &Arc<Pool>, table: &Table, verbosity: u
     let set: Vec<&str> = words.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect();
     let flags = u32::from(table.flat) | u32::from(!table.logs.is_empty()) << 1;
     let set = if set.is_empty() { String::new() } else { format!(" [{}]", set.join(" ")) };
-    writeln!(out, "DDT-{name}: version={version}; flags=0x{flags:02x}{set}; rootobj={}", directory.unwrap_or(0))?;
+    writeln!(
+        out,
+        "DDT-{name}: version={version}; flags=0x{flags:02x}{set}; rootobj={}",
+        directory.unwrap_or(ObjectId(0))
+    )?;
     for store in table.stores.iter().filter(|store| store.count != 0) {
         writeln!(out, "{}: dspace={}; mspace={}; entries={}", store.name, store.dspace, store.mspace, store.count)?;
         if verbosity < 3 {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 use ondisk::indirect::{BIRTH_ENTRY_SIZE, BirthEntry, MappingPhys};
 use pool::Pool;
 use vdev::TopVdev;
@@ -18,12 +18,12 @@ use super::top::top_zap_number;
 pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, top: &TopVdev) -> Result<(), Failure> {
     let Some(mapping) = top.mapping() else { return Ok(()) };
     let config = top.config();
-    let births = births(pool, config.indirect_births.0)?;
+    let births = births(pool, config.indirect_births)?;
     writeln!(out, "indirect births obj {}:\n    vib_count = {}", config.indirect_births, births.len())?;
     for birth in &births {
         writeln!(out, "\toffset {:x} -> txg {}", birth.offset, birth.phys_birth)?;
     }
-    let phys = phys(pool, config.indirect_object.0)?;
+    let phys = phys(pool, config.indirect_object)?;
     writeln!(out, "\nindirect mapping obj {}:", config.indirect_object)?;
     writeln!(out, "    vim_max_offset = {:#x}", phys.max_offset)?;
     writeln!(out, "    vim_bytes_mapped = {:#x}", phys.bytes_mapped)?;
@@ -46,7 +46,7 @@ pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, top
     }
     writeln!(out)?;
     let obsolete = top_zap_number(pool, top, "com.delphix:indirect_obsolete_sm")?;
-    if obsolete != 0 {
+    if obsolete.is_some() {
         writeln!(out, "obsolete space map object {obsolete}:")?;
         Map::open(pool, obsolete)?.show(out, Geometry { start: 0, shift: 0 }, true, None)?;
         writeln!(out)?;
@@ -54,16 +54,16 @@ pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, top
     Ok(())
 }
 
-fn broken(id: u64, why: &dyn std::fmt::Display) -> Failure {
+fn broken(id: ObjectId, why: &dyn std::fmt::Display) -> Failure {
     failed(format!("zdb: object {id} of a removed vdev: {why}"))
 }
 
-fn phys(pool: &Arc<Pool>, id: u64) -> Result<MappingPhys, Failure> {
+fn phys(pool: &Arc<Pool>, id: ObjectId) -> Result<MappingPhys, Failure> {
     let object = pool.mos().object(id).map_err(|e| broken(id, &e))?;
     MappingPhys::decode(object.bonus(), object.endian()).map_err(|e| broken(id, &e))
 }
 
-fn births(pool: &Arc<Pool>, id: u64) -> Result<Vec<BirthEntry>, Failure> {
+fn births(pool: &Arc<Pool>, id: ObjectId) -> Result<Vec<BirthEntry>, Failure> {
     let object = pool.mos().object(id).map_err(|e| broken(id, &e))?;
     let count = bytes::u64(object.bonus(), 0, object.endian()).unwrap_or(0);
     let stored = object.most_bytes() / BIRTH_ENTRY_SIZE as u64;
@@ -77,8 +77,8 @@ fn births(pool: &Arc<Pool>, id: u64) -> Result<Vec<BirthEntry>, Failure> {
 
 /// The bytes of each mapping entry that no block needs any more; empty if they are not counted.
 fn obsolete_counts(pool: &Arc<Pool>, phys: &MappingPhys) -> Result<Vec<u32>, Failure> {
-    let id = phys.counts_object.0;
-    if id == 0 {
+    let id = phys.counts_object;
+    if id.is_none() {
         return Ok(Vec::new());
     }
     let object = pool.mos().object(id).map_err(|e| broken(id, &e))?;

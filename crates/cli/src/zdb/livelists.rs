@@ -178,7 +178,7 @@ impl<'a> Check<'a> {
 
     /// Applies its space map.
     fn map(&mut self, pool: &Arc<Pool>, top: &TopVdev, metaslab: &MetaslabInfo) -> Result<(), Failure> {
-        if metaslab.sm_object == 0 {
+        if metaslab.sm_object.is_none() {
             return Ok(());
         }
         let geometry = Geometry { start: metaslab.start, shift: top.ashift() };

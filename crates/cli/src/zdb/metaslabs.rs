@@ -77,7 +77,7 @@ fn header(out: &mut dyn Write, pool: &Arc<Pool>, top: &TopVdev) -> Result<(), Fa
     };
     write!(out, "\tvdev {:10}\t{bias}  metaslab shift {:4}", top.id(), top.config().ms_shift)?;
     let flushed = top_zap_number(pool, top, "com.delphix:ms_unflushed_phys_txgs")?;
-    if flushed != 0 {
+    if flushed.is_some() {
         write!(out, "   ms_unflushed_phys object {flushed}")?;
     }
     let count = pool.metaslabs(top.id()).map_err(trouble)?.len();
@@ -118,7 +118,7 @@ fn show_metaslab(
         writeln!(out, "\tOn-disk histogram:\t\tfragmentation {fragmentation}")?;
         text::histogram(out, &histogram, top.ashift())?;
     }
-    if metaslab.sm_object != 0 {
+    if metaslab.sm_object.is_some() {
         let geometry = Geometry { start: metaslab.start, shift: top.ashift() };
         Map::open(pool, metaslab.sm_object)?.show(out, geometry, level >= 4 || options.level('d') >= 6, None)?;
     }
@@ -261,7 +261,7 @@ pub(super) fn list(pool: &Arc<Pool>) -> Result<Vec<NvList>, Failure> {
                 list.insert("id", metaslab.id);
                 list.insert("offset", metaslab.start);
                 list.insert("size", metaslab.size);
-                list.insert("spacemap", metaslab.sm_object);
+                list.insert("spacemap", metaslab.sm_object.0);
                 list.insert("allocated", metaslab.allocated);
                 list.insert("free", metaslab.free());
                 list.insert("unflushed_txg", metaslab.unflushed_txg.0);

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Object;
 use ondisk::spacemap::{Action, Entry, SpaceMapHeader};
 use pool::Pool;
@@ -24,7 +25,7 @@ pub(super) struct Map {
 
 impl Map {
     /// Opens the space map in object `id` of the MOS.
-    pub(super) fn open(pool: &Arc<Pool>, id: u64) -> Result<Map, Failure> {
+    pub(super) fn open(pool: &Arc<Pool>, id: ObjectId) -> Result<Map, Failure> {
         let broken = |why: String| failed(format!("zdb: space map {id}: {why}"));
         let object = pool.mos().object(id).map_err(|e| broken(e.to_string()))?;
         let header = SpaceMapHeader::decode(object.bonus(), object.endian()).map_err(|e| broken(e.to_string()))?;

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use pool::Pool;
 use vdev::TopVdev;
 
 use super::text::trouble;
 use crate::error::Failure;
 
-/// A number in the ZAP of a top-level vdev; 0 if it is not there.
-pub(super) fn top_zap_number(pool: &Arc<Pool>, top: &TopVdev, key: &str) -> Result<u64, Failure> {
-    let id = top.config().top_zap.0;
-    if id == 0 {
-        return Ok(0);
+/// The object that the ZAP of a top-level vdev names; none if it names none.
+pub(super) fn top_zap_number(pool: &Arc<Pool>, top: &TopVdev, key: &str) -> Result<ObjectId, Failure> {
+    let id = top.config().top_zap;
+    if id.is_none() {
+        return Ok(ObjectId::NONE);
     }
-    let zap = pool.mos().object(id).and_then(dmu::Zap::open).and_then(|zap| zap.lookup_u64(key));
-    Ok(zap.map_err(|e| trouble(e.into()))?.unwrap_or(0))
+    let zap = pool.mos().object(id).and_then(dmu::Zap::open).and_then(|zap| zap.lookup_id(key));
+    Ok(zap.map_err(|e| trouble(e.into()))?.unwrap_or(ObjectId::NONE))
 }
 
 /// The number of whole metaslabs that fit on a vdev, and their bytes.

@@ -61,11 +61,8 @@ fn clone(session: &Session, origin: &Listed, name: &str, said: &[Said]) -> Outco
         )));
     }
     if kind == Kind::Volume && props.get_u64("refreservation") == Some(u64::MAX) {
-        let number = |prop: &str| origin.number(prop).ok().flatten();
-        let size = props.get_u64("volsize").or_else(|| number("volsize")).unwrap_or(0);
-        let block = number("volblocksize").unwrap_or(volume::BLOCK_SIZE);
-        let tops = volume::Tops::of(origin.source()).map_err(|e| cannot(e.to_string()))?;
-        props.insert("refreservation", tops.reservation(size, block));
+        let full = volume::Tops::of(origin.source()).and_then(|tops| tops.full(origin, props.get_u64("volsize")));
+        props.insert("refreservation", full.map_err(|e| cannot(e.to_string()))?);
     }
     let mut input = NvList::new();
     input.insert("origin", origin.name());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use control::{DiffRecord, Failed, Ioc};
 use nvlist::{NvList, Value};
 use site::Query;
@@ -63,7 +63,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let (from, to) = resolve(from, to)?;
     let mut snapshots = Vec::new();
     for dataset in [&from, &to].into_iter().filter(|dataset| dataset.is_snapshot()) {
-        snapshots.extend(dataset.number("objsetid").map_err(|e| failed(told(&e, dataset.name())))?);
+        let id = dataset.number("objsetid").map_err(|e| failed(told(&e, dataset.name())))?;
+        snapshots.extend(id.map(ObjectId));
     }
     let _held = looking.and_then(|looking| looking.hold(snapshots));
     compare(&from, &to, style)
@@ -235,18 +236,18 @@ impl ObjectState {
 struct Side<'a> {
     dataset: &'a Listed,
     /// The folder of shares.
-    shares: Option<u64>,
+    shares: Option<ObjectId>,
 }
 
 impl Side<'_> {
     fn open(dataset: &Listed) -> Result<Side<'_>, Failure> {
         let opened = ask(dataset, Vec::new());
         let opened = opened.map_err(|e| failed(format!("cannot diff '{}': {e}", dataset.name())))?;
-        Ok(Side { dataset, shares: opened.get_u64("shares") })
+        Ok(Side { dataset, shares: opened.get_u64("shares").map(ObjectId) })
     }
 
     /// Looks up objects.
-    fn find(&self, objects: &[u64]) -> Result<Vec<ObjectState>, Failure> {
+    fn find(&self, objects: &[ObjectId]) -> Result<Vec<ObjectState>, Failure> {
         let mut found: Vec<ObjectState> = Vec::with_capacity(objects.len());
         // an answer may hold the first of them alone
         while let Some(rest) = objects.get(found.len()..).filter(|rest| !rest.is_empty()) {
@@ -265,20 +266,20 @@ impl Side<'_> {
     }
 
     /// The objects up to `last` that come next after `at`, at most as many as one answer holds; none if there are no more.
-    fn after(&self, at: u64, last: u64) -> Result<Vec<u64>, Failure> {
+    fn after(&self, at: ObjectId, last: ObjectId) -> Result<Vec<ObjectId>, Failure> {
         let mut input = NvList::new();
-        input.insert("obj", at);
-        input.insert("last", last);
+        input.insert("obj", at.0);
+        input.insert("last", last.0);
         let answer = self.dataset.source().call(Ioc::NextObj, self.dataset.name(), &input);
         let answer = answer.map_err(|e| failed(format!("next allocated object (> {at}) find failure: {e}")))?;
-        Ok(answer.get_u64_array("objs").unwrap_or_default().to_vec())
+        Ok(answer.get_u64_array("objs").unwrap_or_default().iter().copied().map(ObjectId).collect())
     }
 }
 
 /// Asks about objects of a file system or snapshot.
-fn ask(dataset: &Listed, objects: Vec<u64>) -> Result<NvList, Failed> {
+fn ask(dataset: &Listed, objects: Vec<ObjectId>) -> Result<NvList, Failed> {
     let mut input = NvList::new();
-    input.insert("objs", Value::Uint64Array(objects));
+    input.insert("objs", Value::Uint64Array(objects.into_iter().map(|object| object.0).collect()));
     dataset.source().call(Ioc::ObjToStats, dataset.name(), &input)
 }
 
@@ -299,7 +300,7 @@ impl<O: Write> Differ<'_, O> {
         let mut first = record.first;
         loop {
             let last = record.last.min(first.saturating_add(BATCH - 1));
-            self.in_use((first..=last).filter(|object| Some(*object) != self.to.shares).collect())?;
+            self.in_use((first.0..=last.0).map(ObjectId).filter(|object| Some(*object) != self.to.shares).collect())?;
             match last.checked_add(1).filter(|next| *next <= record.last) {
                 Some(next) => first = next,
                 None => return Ok(()),
@@ -308,8 +309,8 @@ impl<O: Write> Differ<'_, O> {
     }
 
     /// Handles objects that are free on the later side.
-    fn free(&mut self, first: u64, last: u64) -> Result<(), Failure> {
-        let mut at = first.saturating_sub(1);
+    fn free(&mut self, first: ObjectId, last: ObjectId) -> Result<(), Failure> {
+        let mut at = ObjectId(first.0.saturating_sub(1));
         loop {
             let mut objects = self.from.after(at, last)?;
             let Some(end) = objects.last().copied() else { return Ok(()) };
@@ -325,13 +326,13 @@ impl<O: Write> Differ<'_, O> {
         }
     }
 
-    fn trouble(&mut self, object: u64, why: &str) {
+    fn trouble(&mut self, object: ObjectId, why: &str) {
         eprintln!("Unable to determine path or stats for object {object}: {why}");
         self.failed = true;
     }
 
     /// Handles objects that exist on the later side.
-    fn in_use(&mut self, objects: Vec<u64>) -> Result<(), Failure> {
+    fn in_use(&mut self, objects: Vec<ObjectId>) -> Result<(), Failure> {
         let states = iter::zip(self.from.find(&objects)?, self.to.find(&objects)?);
         for (object, (from, to)) in iter::zip(objects, states) {
             match (from, to) {

@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use base::Guid;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{self, BOOK, DATASET, PropDef};
@@ -504,9 +505,9 @@ pub(super) fn snapshots(
 
 /// The name of the dataset or snapshot with this guid. Of several, as of a snapshot that was received into its own pool again, the one that comes first
 /// where a dataset comes before those below it, and of these the last name.
-pub(super) fn with_guid(source: &Arc<Query>, guid: u64) -> Result<Option<String>, Failed> {
+pub(super) fn with_guid(source: &Arc<Query>, guid: Guid) -> Result<Option<String>, Failed> {
     let top = Listed::named(source, source.name().to_owned());
-    if top.guid()? == guid {
+    if top.guid()? == guid.0 {
         return Ok(Some(top.name));
     }
     let all = list(source, Ioc::DatasetListNext, (&top.name, u64::from(u32::MAX)), true, &Wanted::default())?;
@@ -516,7 +517,7 @@ pub(super) fn with_guid(source: &Arc<Query>, guid: u64) -> Result<Option<String>
         let differing = a.split('/').zip(b.split('/')).find(|(a, b)| a != b);
         differing.map_or_else(|| a.len().cmp(&b.len()), |(a, b)| b.cmp(a))
     };
-    Ok(all.into_iter().filter(|one| one.guid == Some(guid)).min_by(order).map(|one| one.name))
+    Ok(all.into_iter().filter(|one| one.guid == Some(guid.0)).min_by(order).map(|one| one.name))
 }
 
 /// The bookmarks of a dataset and of all below: those of `depth` levels. Only what is wanted is read of them: a redaction list may be damaged.

@@ -85,20 +85,15 @@ fn set(session: &Session, dataset: &Listed, list: &[Said]) -> Result<(), Failure
 
 /// Adjusts the reservation of a volume to its new size, if it matched the size before; `auto` is what the size needs.
 fn reserve(volume: &Listed, props: &mut NvList) -> Result<(), Failed> {
-    let number = |name: &str| volume.number(name).ok().flatten();
     let tops = || volume::Tops::of(volume.source());
     let size = props.get_u64("volsize");
     match (size, props.get_u64("refreservation")) {
         (Some(size), None) => {
-            if let Some(reservation) = tops()?.follow(volume, size) {
+            if let Some(reservation) = tops()?.follow(volume, size)? {
                 props.insert("refreservation", reservation);
             }
         }
-        (size, Some(u64::MAX)) => {
-            let size = size.or_else(|| number("volsize")).unwrap_or(0);
-            let block = number("volblocksize").unwrap_or(volume::BLOCK_SIZE);
-            props.insert("refreservation", tops()?.reservation(size, block));
-        }
+        (size, Some(u64::MAX)) => props.insert("refreservation", tops()?.full(volume, size)?),
         _ => {}
     }
     Ok(())

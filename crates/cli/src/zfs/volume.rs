@@ -82,14 +82,24 @@ impl Tops {
         self.0.iter().filter_map(on).max().unwrap_or_else(|| blocks.saturating_mul(block))
     }
 
+    /// The space that a volume takes when it is full, of its own size or another one.
+    pub(super) fn full(&self, volume: &Listed, other_size: Option<u64>) -> Result<u64, Failed> {
+        let size = other_size.map_or_else(|| known(volume, "volsize"), Ok)?;
+        Ok(self.reservation(size, known(volume, "volblocksize")?))
+    }
+
     /// The reservation that a volume of another size needs, if it has now the one that its size needs; `None` if not
     /// (OpenZFS: `zfs_add_synthetic_resv`).
-    pub(super) fn follow(&self, volume: &Listed, new_size: u64) -> Option<u64> {
-        let number = |name: &str| volume.number(name).ok()?;
-        let block = number("volblocksize")?;
-        let fits = self.reservation(number("volsize")?, block) == number("refreservation")?;
-        fits.then(|| self.reservation(new_size, block))
+    pub(super) fn follow(&self, volume: &Listed, new_size: u64) -> Result<Option<u64>, Failed> {
+        let fits = volume.number("refreservation")? == Some(self.full(volume, None)?);
+        fits.then(|| self.full(volume, Some(new_size))).transpose()
     }
+}
+
+/// A property that each volume has. One that cannot be read counts as nothing else: a reservation would be gone without a word.
+fn known(volume: &Listed, prop: &str) -> Result<u64, Failed> {
+    let unknown = || control::Error::Invalid(format!("'{prop}' of '{}' cannot be read", volume.name()));
+    Ok(volume.number(prop)?.ok_or_else(unknown)?)
 }
 
 /// Whether blocks can lie on a vdev: it was not removed.

@@ -67,14 +67,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn ashift(query: &Query, config: &NvList, said: &[Said]) -> Result<Option<u64>, String> {
     let version = config.get_u64(key::VERSION).unwrap_or(0);
     let values = pool_props::check(said, When::Create, query.name(), version)?;
-    let asked = values.iter().find_map(|(_, value)| value.number());
     let own = || {
         let mut input = NvList::new();
         input.insert("get_props_names", answers::names(["ashift"]));
-        let props = query.call(Ioc::PoolGetProps, query.name(), &input).ok()?;
-        props.get_nvlist("ashift")?.get_u64("value")
+        let props = query.call(Ioc::PoolGetProps, query.name(), &input).map_err(|e| e.to_string())?;
+        Ok::<_, String>(props.get_nvlist("ashift").and_then(|prop| prop.get_u64("value")))
     };
-    Ok(asked.or_else(own).filter(|ashift| *ashift != 0))
+    let asked = values.iter().find_map(|(_, value)| value.number());
+    let ashift = if asked.is_some() { asked } else { own()? };
+    Ok(ashift.filter(|ashift| *ashift != 0))
 }
 
 fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed, doing: &str) -> Result<(), Failure> {

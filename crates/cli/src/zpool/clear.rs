@@ -31,14 +31,14 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     let name = device.unwrap_or(&record.name);
     let doing = format!("cannot clear errors for {name}");
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
-    if let Some(suspended) = suspended::of(Guid(record.guid)) {
+    if let Some(suspended) = suspended::of(record.guid) {
         // the process that has it open does it; while the devices cannot be read, that knows the names
         let find = |wanted: &str| match pools::query(record) {
             Ok(pool) => find(&pool, wanted, &doing),
             Err(_) => suspended.vdev(wanted).ok_or_else(|| cannot(NO_DEVICE)),
         };
         let vdev = device.map(find).transpose()?;
-        let cleared = suspended::clear(Guid(record.guid), &suspended, vdev);
+        let cleared = suspended::clear(record.guid, &suspended, vdev);
         return cleared.map_err(|cause| cannot(&format!("I/O error\n{cause}")));
     }
     let vdev = device.map(|wanted| find(&pools::query(record)?, wanted, &doing)).transpose()?;

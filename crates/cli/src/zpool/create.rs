@@ -198,7 +198,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     made.keep();
     let load_guid = spa.view().map_or(0, |view| view.load_guid());
     let record = Imported {
-        guid: spa.guid().0,
+        guid: spa.guid(),
         name: visible.to_owned(),
         name_on_disk: name.to_owned(),
         devices,

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, Guid};
 use control::stats::TIMESTAMP;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value};
@@ -79,7 +79,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Err(failed(format!("cannot discover pools: {}: permission denied", path.display())));
     }
     let imported = here().all()?;
-    found.retain(|c| !imported.iter().any(|i| i.guid == c.guid.0));
+    found.retain(|c| !imported.iter().any(|i| i.guid == c.guid));
     found.retain(has_sound_name);
     found.retain(|c| (c.state == PoolState::Destroyed) == options.destroyed);
 
@@ -245,9 +245,9 @@ fn choose<'a>(
     found: &'a [Candidate],
     imported: &[Imported],
 ) -> Result<&'a Candidate, Failure> {
-    let guid = wanted.parse::<u64>().ok();
+    let guid = wanted.parse::<u64>().ok().map(Guid);
     let taken = imported.iter().any(|i| Some(i.guid) == guid || (guid.is_none() && i.name == wanted));
-    let fits = |c: &&Candidate| guid.map_or(c.name == wanted, |guid| c.guid.0 == guid);
+    let fits = |c: &&Candidate| guid.map_or(c.name == wanted, |guid| c.guid == guid);
     let fitting: Vec<&Candidate> = found.iter().filter(fits).collect();
     let renamed = operands.get(1).is_some_and(|new| new != wanted);
     match fitting.as_slice() {

@@ -63,7 +63,7 @@ fn check(path: &Path, force: bool) -> Result<(), Failure> {
         return pools.first().map_or(Ok(()), |name| member(what, name));
     }
     let Some(InUse::Pool { name, guid, state, .. }) = found else { return Ok(()) };
-    let imported = here().all()?.iter().any(|pool| pool.guid == guid.0);
+    let imported = here().all()?.iter().any(|pool| pool.guid == guid);
     if imported || state == "active" {
         return member("ACTIVE", &name);
     }

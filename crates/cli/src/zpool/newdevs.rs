@@ -79,7 +79,7 @@ impl NewVdevs {
     /// Refuses devices that are in use, and vdevs that do not match each other or those of `pool` (its `vdev_tree`);
     /// `force` overrides what can be overridden.
     pub(super) fn check(&self, pool: Option<&NvList>, force: bool) -> Result<(), Failure> {
-        let imported: HashSet<u64> = here().all()?.into_iter().map(|pool| pool.guid).collect();
+        let imported: HashSet<Guid> = here().all()?.into_iter().map(|pool| pool.guid).collect();
         let mut lines = Vec::new();
         for (path, as_spare) in self.spec.paths().filter(|(path, _)| !self.missing.contains_key(*path)) {
             let found = in_use_path(Path::new(path)).map_err(|e| cannot_open(path, &e))?;
@@ -283,10 +283,10 @@ fn cannot_open(path: &str, e: &vdev::Error) -> Failure {
 
 /// Why a device must not be used; `None` if it may be. OpenZFS checks files for pools only; here the other contents of
 /// an image are protected too.
-fn refusal(path: &str, found: InUse, imported: &HashSet<u64>, as_spare: bool, force: bool) -> Option<String> {
+fn refusal(path: &str, found: InUse, imported: &HashSet<Guid>, as_spare: bool, force: bool) -> Option<String> {
     let found = match found {
         InUse::Pool { name, guid, leaf, state } => {
-            let state = if imported.contains(&guid.0) { "active" } else { state };
+            let state = if imported.contains(&guid) { "active" } else { state };
             InUse::Pool { name, guid, leaf, state }
         }
         InUse::Spare { .. } if as_spare => return None,

@@ -1,5 +1,6 @@
 //! The facts that `zpool status` shows about a pool, as text or as JSON.
 
+use base::ObjectId;
 use control::stats::{Activity, Dedup, ERROR_COUNT, SUSPENDED};
 use control::{ERROR_WORDS, Ioc};
 use nvlist::NvList;
@@ -95,17 +96,17 @@ pub(super) fn damaged(facts: &Facts) -> Result<Vec<String>, Failure> {
         error_words(&facts.query)?.into_iter().map(|[objset, object, ..]| (objset, object)).collect();
     objects.sort_unstable();
     objects.dedup();
-    Ok(objects.into_iter().map(|(objset, object)| path_of(&facts.query, objset, object)).collect())
+    Ok(objects.into_iter().map(|(objset, object)| path_of(&facts.query, ObjectId(objset), ObjectId(object))).collect())
 }
 
 /// The path of an object (OpenZFS: `zpool_obj_to_path`). Nothing is mounted, so a file is shown as `dataset:path`.
-fn path_of(query: &Query, objset: u64, object: u64) -> String {
-    if objset == 0 {
+fn path_of(query: &Query, objset: ObjectId, object: ObjectId) -> String {
+    if objset == ObjectId::MOS {
         return format!("<metadata>:<{object:#x}>");
     }
-    let about = |ioc, name: &str, object: u64| {
+    let about = |ioc, name: &str, object: ObjectId| {
         let mut input = NvList::new();
-        input.insert("obj", object);
+        input.insert("obj", object.0);
         query.call(ioc, name, &input).ok()
     };
     let dataset = about(Ioc::DsobjToDsname, query.name(), objset);

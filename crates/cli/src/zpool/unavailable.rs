@@ -37,7 +37,7 @@ pub(super) fn each(names: &[String], mut work: impl FnMut(Seen) -> Result<(), Fa
 /// The known facts about a pool that does not open.
 pub(super) struct Unavailable {
     pub(super) name: String,
-    guid: u64,
+    guid: Guid,
     pub(super) vdevs: Vdevs,
     pub(super) reason: Reason,
     /// Why it does not open.
@@ -58,7 +58,7 @@ impl Unavailable {
             }
         }
         vdevs.root.state = VdevState::CantOpen;
-        if let Some(suspended) = site::suspended::of(Guid(record.guid)) {
+        if let Some(suspended) = site::suspended::of(record.guid) {
             vdevs.set_states(&suspended);
             reason = Reason::of_suspended(suspended.failmode());
         }
@@ -130,8 +130,12 @@ mod tests {
 
     #[test]
     fn devices_that_are_gone_are_told_by_where_they_were() {
-        let record =
-            Imported { name: "gone".into(), guid: 7, devices: vec![PathBuf::from("/no/such")], ..Imported::default() };
+        let record = Imported {
+            name: "gone".into(),
+            guid: Guid(7),
+            devices: vec![PathBuf::from("/no/such")],
+            ..Imported::default()
+        };
         let pool = Unavailable::of(&record, "cannot open 'gone': its devices are not there any more");
         assert_eq!((pool.why.as_str(), pool.reason), ("its devices are not there any more", Reason::MissingDev));
         let leaves: Vec<_> =

@@ -195,8 +195,8 @@ impl Vdev {
         self.leaves().iter().all(|leaf| leaf.state == VdevState::Healthy && leaf.errors.is_none() && !leaf.stale)
     }
 
-    fn set_states(&mut self, states: &BTreeMap<u64, Health>) {
-        if let Some(health) = states.get(&self.guid.0) {
+    fn set_states(&mut self, states: &BTreeMap<Guid, Health>) {
+        if let Some(health) = states.get(&self.guid) {
             (self.state, self.aux, self.not_present) = (health.state, health.aux, false);
         }
         self.children.iter_mut().for_each(|child| child.set_states(states));

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
+use base::ObjectId;
 use codec::Compress;
 use stream::edit::{self, Fate, Part};
 
@@ -38,7 +39,7 @@ fn run(input: Option<File>, change: &mut dyn FnMut(&mut Part) -> Result<Fate, st
 }
 
 /// Object and offset of a record.
-type RecordPosition = (u64, u64);
+type RecordPosition = (ObjectId, u64);
 
 /// `OBJECT,OFFSET`, and an optional rest.
 fn place(text: &str) -> Result<(RecordPosition, Option<&str>), Option<Failure>> {
@@ -51,7 +52,7 @@ fn place(text: &str) -> Result<(RecordPosition, Option<&str>), Option<Failure>> 
         };
         parsed.map_err(|_| Some(failed(format!("invalid value for {what}"))))
     };
-    Ok(((number(object, "object")?, number(offset, "offset")?), fields.next()))
+    Ok(((ObjectId(number(object, "object")?), number(offset, "offset")?), fields.next()))
 }
 
 /// The options and operands of a tool; after a usage error, its exit status.
@@ -113,7 +114,7 @@ pub(super) fn decompress(args: &[OsString]) -> Outcome {
         places.insert(at, kind);
     }
     let verbose = parsed.has('v');
-    let mut tell = |object: u64, offset: u64, worked: bool| match worked {
+    let mut tell = |object: ObjectId, offset: u64, worked: bool| match worked {
         true if verbose => eprintln!("Successfully decompressed ino {object} offset {offset}"),
         true => {}
         false => eprintln!("decompression failed for ino {object} offset {offset}"),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{Endian, bytes};
+use base::{Endian, Guid, bytes};
 use hkdf::Hkdf;
 use hmac::{KeyInit, Mac};
 use parking_lot::RwLock;
@@ -24,7 +24,7 @@ const SALTS: usize = 64;
 /// Shared between threads; the internal lock is held to look up a key, not while a block is processed.
 pub struct DatasetKey {
     suite: Suite,
-    guid: u64,
+    guid: Guid,
     version: u64,
     master: Zeroizing<[u8; 32]>,
     hmac_key: Zeroizing<[u8; 64]>,
@@ -45,7 +45,13 @@ impl DatasetKey {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an unknown version of the key format.
-    pub fn new(suite: Suite, guid: u64, version: u64, master: &[u8; 32], hmac: &[u8; 64]) -> Result<DatasetKey, Error> {
+    pub fn new(
+        suite: Suite,
+        guid: Guid,
+        version: u64,
+        master: &[u8; 32],
+        hmac: &[u8; 64],
+    ) -> Result<DatasetKey, Error> {
         if version > super::KEY_VERSION {
             return Err(Error::Unsupported { what: "key version", value: version });
         }
@@ -68,7 +74,7 @@ impl DatasetKey {
 
     /// The guid of the key object, which clones share.
     #[must_use]
-    pub fn guid(&self) -> u64 {
+    pub fn guid(&self) -> Guid {
         self.guid
     }
 

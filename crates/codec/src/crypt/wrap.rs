@@ -1,5 +1,6 @@
 //! Wrapping keys, and the wrapped keys of a key object.
 
+use base::Guid;
 use hmac::Hmac;
 use sha1::Sha1;
 use zeroize::Zeroizing;
@@ -74,7 +75,7 @@ pub struct WrappedKey {
     /// `DSL_CRYPTO_SUITE`.
     pub suite: Suite,
     /// `DSL_CRYPTO_GUID`.
-    pub guid: u64,
+    pub guid: Guid,
     /// `DSL_CRYPTO_VERSION`; 0 if the entry is absent.
     pub version: u64,
     /// `DSL_CRYPTO_IV`.
@@ -126,8 +127,8 @@ impl DatasetKey {
 }
 
 /// Guid, suite and version as little-endian words; the oldest format has only the guid.
-fn aad(suite: Suite, guid: u64, version: u64) -> Vec<u8> {
-    let all = [guid, suite as u64, version];
+fn aad(suite: Suite, guid: Guid, version: u64) -> Vec<u8> {
+    let all = [guid.0, suite as u64, version];
     let n = if version == 0 { 1 } else { all.len() };
     all.iter().take(n).flat_map(|w| w.to_le_bytes()).collect()
 }

@@ -300,8 +300,8 @@ fn removal(pool: &Arc<Pool>) -> Result<Option<Removal>, Error> {
 fn expansion(pool: &Arc<Pool>) -> Result<Option<Expansion>, Error> {
     let mut found: Option<Expansion> = None;
     for top in pool.tree().tops().iter().filter(|t| t.config().kind == VdevType::Raidz) {
-        let id = top.config().top_zap.0;
-        if id == 0 {
+        let id = top.config().top_zap;
+        if id.is_none() {
             continue;
         }
         let zap = Zap::open(pool.mos().object(id)?)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use dmu::Zap;
 use nvlist::NvList;
 use ondisk::label::key;
@@ -119,8 +119,8 @@ fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
 /// Sets how far initializing and trimming of the leaves below a vdev are.
 fn put_work_below(view: &Pool, list: &mut NvList) {
     list.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten().for_each(|child| put_work_below(view, child));
-    let zap = list.get_u64(key::VDEV_LEAF_ZAP).unwrap_or(0);
-    if zap != 0 {
+    let zap = ObjectId(list.get_u64(key::VDEV_LEAF_ZAP).unwrap_or(0));
+    if zap.is_some() {
         let mut stats = VdevStats::of(list);
         for (keys, words) in [(INITIALIZE, INITIALIZE_WORDS), (TRIM, TRIM_WORDS)] {
             // what cannot be read is told as never begun
@@ -133,7 +133,7 @@ fn put_work_below(view: &Pool, list: &mut NvList) {
 /// Sets how far initializing or trimming of a leaf is.
 fn put_work(
     view: &Pool,
-    zap: u64,
+    zap: ObjectId,
     keys: [&str; 3],
     words: [VdevStat; 4],
     stats: &mut VdevStats,

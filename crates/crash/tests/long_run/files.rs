@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use base::ObjectId;
 use crash::Rng;
 use parking_lot::Mutex;
 use zuse::zpl::live::{Cred, NewFile, RenameMode, SetAttr};
@@ -24,7 +25,7 @@ const WRITE_MAX: u64 = 96 << 10;
 pub struct Writer<'a> {
     world: &'a World,
     fs: &'a Fs,
-    dir: u64,
+    dir: ObjectId,
     model: Arc<Mutex<Dir>>,
     rng: Rng,
 }
@@ -46,7 +47,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The object of file `name`, which is made if it is not there.
-    fn file(&self, name: &str) -> Result<u64, String> {
+    fn file(&self, name: &str) -> Result<ObjectId, String> {
         let zfs = &self.fs.zfs;
         if self.model.lock().contains_key(name) {
             return Ok(zfs.lookup(&Cred::ROOT, self.dir, name.as_bytes()).map_err(failed("lookup"))?.0);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
 
 use super::{Owner, Tx, UsedBy};
@@ -16,7 +16,7 @@ const OBJECTS_PREFIX: &str = "obj-";
 /// The changes of a sync to the accounting objects.
 pub(crate) struct Deltas<'a> {
     used: &'a dyn UsedBy,
-    by_name: BTreeMap<(u64, String), i64>,
+    by_name: BTreeMap<(ObjectId, String), i64>,
 }
 
 impl<'a> Deltas<'a> {
@@ -70,7 +70,7 @@ impl<'a> Deltas<'a> {
 }
 
 /// The accounting object `id`, created if it does not exist.
-fn accounts(objset: &Arc<Objset>, id: u64, tx: &Tx) -> Result<Zap, Error> {
+fn accounts(objset: &Arc<Objset>, id: ObjectId, tx: &Tx) -> Result<Zap, Error> {
     match objset.object(id) {
         Ok(object) => Zap::open(object),
         Err(err) if err.is_not_found() => {

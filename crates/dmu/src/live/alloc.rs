@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 
 use crate::Error;
 use crate::objset::{Root, slots};
@@ -19,13 +19,13 @@ const RESCAN_FREED: u64 = 512;
 
 /// The state of the object number allocator.
 pub(crate) struct Alloc {
-    /// The number at which the next search begins.
+    /// The slot of the meta-dnode at which the next search begins.
     next: u64,
     /// True if the search restarts from the bottom at the next boundary.
     rescan: bool,
     freed: u64,
     /// Differences from the meta-dnode on disk.
-    pub(crate) pending: BTreeMap<u64, Pending>,
+    pub(crate) pending: BTreeMap<ObjectId, Pending>,
     /// The block of dnodes under the cursor: its block id and the slots taken.
     block: Option<(u64, Vec<bool>)>,
 }
@@ -51,7 +51,7 @@ impl Alloc {
     }
 
     /// Allocates a number for a dnode of `slots` slots.
-    pub(crate) fn take(&mut self, tree: &Tree<'_>, root: &Root, slots: usize, txg: Txg) -> Result<u64, Error> {
+    pub(crate) fn take(&mut self, tree: &Tree<'_>, root: &Root, slots: usize, txg: Txg) -> Result<ObjectId, Error> {
         let per_block = root.dnodes_per_block();
         if per_block == 0 || slots as u64 > per_block {
             return Err(tree.corrupt("size of blocks of dnodes", tree.dn.datablksz()));
@@ -72,8 +72,8 @@ impl Alloc {
             if let Some(place) = free {
                 let place = place + from;
                 taken.iter_mut().skip(place).take(slots).for_each(|slot| *slot = true);
-                let id = blkid * per_block + place as u64;
-                self.next = id + slots as u64;
+                let id = ObjectId(blkid * per_block + place as u64);
+                self.next = id.0 + slots as u64;
                 self.pending.insert(id, Pending { txg, slots, allocated: true });
                 return Ok(id);
             }
@@ -103,12 +103,12 @@ impl Alloc {
         &mut self,
         tree: &Tree<'_>,
         root: &Root,
-        (id, slots): (u64, usize),
+        (id, slots): (ObjectId, usize),
         txg: Txg,
     ) -> Result<(), Error> {
         let per_block = root.dnodes_per_block();
-        let place = id.checked_rem(per_block).unwrap_or(0) as usize;
-        let taken = self.taken(tree, root, id.checked_div(per_block).unwrap_or(0))?;
+        let place = id.0.checked_rem(per_block).unwrap_or(0) as usize;
+        let taken = self.taken(tree, root, id.0.checked_div(per_block).unwrap_or(0))?;
         let run = taken.get(place..place + slots);
         if run.is_none_or(|run| run.contains(&true)) {
             return Err(Error::Exists { objset: tree.objset, object: id });
@@ -119,18 +119,18 @@ impl Alloc {
     }
 
     /// Takes back a number whose object was not made.
-    pub(crate) fn give_back(&mut self, id: u64) {
+    pub(crate) fn give_back(&mut self, id: ObjectId) {
         self.pending.remove(&id);
         self.block = None;
     }
 
     /// Records that an object is freed.
-    pub(crate) fn free(&mut self, id: u64, slots: usize, txg: Txg) {
+    pub(crate) fn free(&mut self, id: ObjectId, slots: usize, txg: Txg) {
         self.pending.insert(id, Pending { txg, slots, allocated: false });
     }
 
     /// Forgets the numbers that a sync of `txg` has brought to disk. Called after the new root is in place.
-    pub(crate) fn synced(&mut self, ids: impl Iterator<Item = u64>, txg: Txg) {
+    pub(crate) fn synced(&mut self, ids: impl Iterator<Item = ObjectId>, txg: Txg) {
         for id in ids {
             if let Some(pending) = self.pending.get(&id).copied().filter(|pending| pending.txg <= txg) {
                 self.pending.remove(&id);
@@ -166,9 +166,9 @@ impl Alloc {
                 take(slot, 1 + usize::from(base::bytes::u8(&buf, slot * ondisk::DNODE_SIZE + 12).unwrap_or(0)));
             }
         }
-        let first = blkid.saturating_mul(per_block);
+        let first = ObjectId(blkid.saturating_mul(per_block));
         for (id, pending) in self.pending.range(first..first.saturating_add(per_block)) {
-            take((id - first) as usize, pending.slots);
+            take((id.0 - first.0) as usize, pending.slots);
         }
         Ok(taken)
     }

@@ -13,6 +13,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use base::ObjectId;
+
 use super::Tx;
 use super::dnode::slot_of;
 use crate::{Error, Object, Objset};
@@ -23,9 +25,9 @@ pub struct TxObjects {
     /// True for all objects of the pool.
     all: bool,
     /// Object sets that may be changed as a whole.
-    sets: BTreeSet<u64>,
+    sets: BTreeSet<ObjectId>,
     /// Object set and object.
-    objects: BTreeSet<(u64, u64)>,
+    objects: BTreeSet<(ObjectId, ObjectId)>,
 }
 
 impl TxObjects {
@@ -43,13 +45,13 @@ impl TxObjects {
 
     /// All objects of one object set.
     #[must_use]
-    pub fn of_set(objset: u64) -> TxObjects {
+    pub fn of_set(objset: ObjectId) -> TxObjects {
         TxObjects { sets: BTreeSet::from([objset]), ..TxObjects::default() }
     }
 
     /// Some objects of one object set.
     #[must_use]
-    pub fn of(objset: u64, objects: &[u64]) -> TxObjects {
+    pub fn of(objset: ObjectId, objects: &[ObjectId]) -> TxObjects {
         TxObjects { objects: objects.iter().map(|object| (objset, *object)).collect(), ..TxObjects::default() }
     }
 
@@ -68,7 +70,7 @@ impl TxObjects {
     }
 
     /// Adds an object.
-    pub fn add_object(&mut self, objset: u64, object: u64) {
+    pub fn add_object(&mut self, objset: ObjectId, object: ObjectId) {
         self.objects.insert((objset, object));
     }
 
@@ -83,7 +85,7 @@ impl TxObjects {
 
     /// Returns whether an object is among them.
     #[must_use]
-    pub fn has(&self, objset: u64, object: u64) -> bool {
+    pub fn has(&self, objset: ObjectId, object: ObjectId) -> bool {
         self.all || self.sets.contains(&objset) || self.objects.contains(&(objset, object))
     }
 
@@ -92,8 +94,8 @@ impl TxObjects {
     }
 
     /// Returns whether an object of `objset` is among them.
-    fn has_any(&self, objset: u64) -> bool {
-        let mut some = self.objects.range((objset, 0)..=(objset, u64::MAX));
+    fn has_any(&self, objset: ObjectId) -> bool {
+        let mut some = self.objects.range((objset, ObjectId(0))..=(objset, ObjectId(u64::MAX)));
         self.sets.contains(&objset) || some.next().is_some()
     }
 
@@ -117,7 +119,7 @@ impl Objset {
     ///
     /// # Errors
     /// [`Error::InOtherTxg`] if another txg changes it: the caller releases the transaction, and asks for another with this object.
-    pub fn claim(&self, tx: &Tx, object: u64) -> Result<(), Error> {
+    pub fn claim(&self, tx: &Tx, object: ObjectId) -> Result<(), Error> {
         if tx.may_change(self.id(), object) {
             return Ok(());
         }
@@ -178,12 +180,18 @@ impl Object {
 #[cfg(test)]
 mod tests {
     use super::TxObjects;
+    use base::ObjectId;
 
     #[test]
     fn sets_meet_their_objects() {
-        let (file, other) = (TxObjects::of(54, &[7, 8]), TxObjects::of(54, &[9]));
-        let (set, elsewhere) = (TxObjects::of_set(54), TxObjects::of(55, &[7]));
-        assert!(file.meets(&file) && file.meets(&TxObjects::of(54, &[8, 10])) && !file.meets(&other));
+        let (file, other) =
+            (TxObjects::of(ObjectId(54), &[ObjectId(7), ObjectId(8)]), TxObjects::of(ObjectId(54), &[ObjectId(9)]));
+        let (set, elsewhere) = (TxObjects::of_set(ObjectId(54)), TxObjects::of(ObjectId(55), &[ObjectId(7)]));
+        assert!(
+            file.meets(&file)
+                && file.meets(&TxObjects::of(ObjectId(54), &[ObjectId(8), ObjectId(10)]))
+                && !file.meets(&other)
+        );
         assert!(set.meets(&file) && file.meets(&set) && set.meets(&set) && !set.meets(&elsewhere));
         assert!(TxObjects::all().meets(&file) && file.meets(&TxObjects::all()) && TxObjects::all().meets(&set));
         for some in [&file, &set, &TxObjects::all(), &TxObjects::none()] {
@@ -192,6 +200,11 @@ mod tests {
         }
         assert!(set.covers(&file) && !file.covers(&set) && !file.covers(&other) && !set.covers(&TxObjects::all()));
         let both = file.clone().and(other.clone());
-        assert!(both.covers(&file) && both.covers(&other) && both.has(54, 9) && !both.has(55, 9));
+        assert!(
+            both.covers(&file)
+                && both.covers(&other)
+                && both.has(ObjectId(54), ObjectId(9))
+                && !both.has(ObjectId(55), ObjectId(9))
+        );
     }
 }

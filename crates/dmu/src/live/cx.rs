@@ -1,6 +1,6 @@
 //! The context of a sync: the txg, the write policy, and the recipient of births and deaths of blocks.
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::{BlkPtr, ObjectType};
 
 use crate::WritePolicy;
@@ -35,7 +35,7 @@ pub trait BlockOwner {
     fn large_dnode(&self) {}
     /// An object was written: its dnode, its bonus buffer or its blocks are no longer those of the sync before. Called when the whole set is
     /// written, for objects that were made or freed too.
-    fn changed(&self, _object: u64) {}
+    fn changed(&self, _object: ObjectId) {}
     /// The space of a block that counts against its object, in bytes: with raidz less than the allocated size (OpenZFS:
     /// `bp_get_dsize_sync`).
     fn dsize(&self, bp: &BlkPtr) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use base::{Txg, Versioned};
+use base::{ObjectId, Txg, Versioned};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use parking_lot::Mutex;
 use zio::{Buf, Payload};
@@ -22,7 +22,7 @@ pub(crate) fn slot_of(txg: Txg) -> usize {
 
 /// An object of a writable set that is in use or has changes. All handles of the object share it.
 pub(crate) struct LiveDnode {
-    pub(crate) id: u64,
+    pub(crate) id: ObjectId,
     pub(crate) state: Versioned<State>,
     /// Indirect blocks of level 1 that were read for a writer, one bit each, by number / 64. A block that was readable
     /// once is not checked again.
@@ -102,7 +102,7 @@ pub(crate) enum BlockState {
 }
 
 impl LiveDnode {
-    pub(crate) fn new(id: u64, phys: Arc<DnodePhys>) -> LiveDnode {
+    pub(crate) fn new(id: ObjectId, phys: Arc<DnodePhys>) -> LiveDnode {
         let state =
             State { synced: phys.clone(), newest: phys, syncing: None, slots: Default::default(), min_levels: 1 };
         LiveDnode { id, state: Versioned::new(state), readable: Mutex::default(), shared: AtomicBool::new(false) }

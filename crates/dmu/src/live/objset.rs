@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys, ObjsetType, ZilHeader};
 use zio::Zio;
 
@@ -18,8 +18,6 @@ use crate::{Error, Object, Objset, Special};
 const DNODE_BLOCK_SIZE: u64 = 16 << 10;
 /// log2 of the default size of an indirect block.
 const INDIRECT_SHIFT: u8 = 17;
-/// The limit of object numbers (OpenZFS: `DN_MAX_OBJECT`).
-const MAX_OBJECT: u128 = 1 << 48;
 /// The most slots that a dnode can have.
 const MAX_SLOTS: usize = 32;
 
@@ -29,10 +27,10 @@ impl Objset {
     ///
     /// # Errors
     /// As [`Objset::open`].
-    pub fn open_writable(zio: Arc<Zio>, dataset_id: u64, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
+    pub fn open_writable(zio: Arc<Zio>, dataset_id: ObjectId, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
         let mut root = Objset::read_root(&zio, dataset_id, rootbp)?;
         if root.phys.endian != Endian::Little {
-            let format = |source| Error::Format { objset: dataset_id, object: 0, source };
+            let format = |source| Error::Format { objset: dataset_id, object: ObjectId::META_DNODE, source };
             root = Root::new(*rootbp, (*root.phys).clone().into_little().map_err(format)?);
         }
         let fresh = root.phys.meta_dnode.object_type == ObjectType::NONE;
@@ -58,7 +56,7 @@ impl Objset {
     /// None now.
     pub fn create(
         zio: Arc<Zio>,
-        dataset_id: u64,
+        dataset_id: ObjectId,
         os_type: ObjsetType,
         flags: u64,
         tx: &Tx,
@@ -68,7 +66,7 @@ impl Objset {
 
     pub(crate) fn create_with(
         zio: Arc<Zio>,
-        dataset_id: u64,
+        dataset_id: ObjectId,
         os_type: ObjsetType,
         meta_dnode: DnodePhys,
         flags: u64,
@@ -111,7 +109,7 @@ impl Objset {
         self.live().is_some_and(|live| !live.txg(txg).lock().is_clean())
     }
 
-    pub(crate) fn writable(&self, object: u64) -> Result<&Live, Error> {
+    pub(crate) fn writable(&self, object: ObjectId) -> Result<&Live, Error> {
         self.live().ok_or(Error::ReadOnly { objset: self.id(), object })
     }
 
@@ -120,8 +118,8 @@ impl Objset {
     /// # Errors
     /// [`Error::Refused`] for an impossible shape; when a block of dnodes cannot be read.
     pub fn alloc_object(self: &Arc<Self>, tx: &Tx, new: &NewObject) -> Result<Object, Error> {
-        let live = self.writable(0)?;
-        let dn = self.shape(0, new)?;
+        let live = self.writable(ObjectId::META_DNODE)?;
+        let dn = self.shape(ObjectId::NONE, new)?;
         let id = {
             let mut alloc = live.alloc.lock();
             let root = live.root();
@@ -135,11 +133,11 @@ impl Objset {
     /// # Errors
     /// [`Error::Exists`] if the number is taken, or was freed in a txg that is not on disk yet; [`Error::Refused`] for an
     /// impossible shape.
-    pub fn claim_object(self: &Arc<Self>, tx: &Tx, id: u64, new: &NewObject) -> Result<Object, Error> {
+    pub fn claim_object(self: &Arc<Self>, tx: &Tx, id: ObjectId, new: &NewObject) -> Result<Object, Error> {
         let live = self.writable(id)?;
         let dn = self.shape(id, new)?;
-        if id == Special::MetaDnode.id() || (id as u128 >= MAX_OBJECT && !is_special(id)) {
-            return Err(self.refused(id, "number of a new object", id));
+        if id == Special::MetaDnode.id() || (id >= ObjectId::END && !is_special(id)) {
+            return Err(self.refused(id, "number of a new object", id.0));
         }
         if is_special(id) {
             if self.live_object(id).is_ok() {
@@ -153,7 +151,14 @@ impl Objset {
         self.install(live, tx, id, dn, new.nlevels)
     }
 
-    fn install(self: &Arc<Self>, live: &Live, tx: &Tx, id: u64, dn: DnodePhys, nlevels: u8) -> Result<Object, Error> {
+    fn install(
+        self: &Arc<Self>,
+        live: &Live,
+        tx: &Tx,
+        id: ObjectId,
+        dn: DnodePhys,
+        nlevels: u8,
+    ) -> Result<Object, Error> {
         let free = DnodePhys { object_type: ObjectType::NONE, ..dn.clone() };
         let dnode = Arc::new(LiveDnode::new(id, Arc::new(free)));
         {
@@ -173,7 +178,7 @@ impl Objset {
     }
 
     /// The dnode of a new object (OpenZFS: `dnode_allocate`).
-    fn shape(&self, id: u64, new: &NewObject) -> Result<DnodePhys, Error> {
+    fn shape(&self, id: ObjectId, new: &NewObject) -> Result<DnodePhys, Error> {
         let refused = |what, value| Err(self.refused(id, what, value));
         let slots = new.slots.max(1);
         if slots > MAX_SLOTS {
@@ -224,7 +229,7 @@ impl Objset {
     ///
     /// # Errors
     /// [`Error::NoObject`].
-    pub fn free_object(self: &Arc<Self>, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub fn free_object(self: &Arc<Self>, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         let live = self.writable(id)?;
         let object = self.live_object(id)?;
         let Some(dnode) = object.live() else { return Ok(()) };
@@ -253,7 +258,7 @@ impl Objset {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub fn set_zil_header(&self, tx: &Tx, header: ZilHeader) -> Result<(), Error> {
-        let live = self.writable(0)?;
+        let live = self.writable(ObjectId::META_DNODE)?;
         let _ = tx.begin_change();
         live.txg(tx.txg()).lock().zil = Some(header.clone());
         Arc::make_mut(&mut *live.newest.write()).zil_header = header;
@@ -265,7 +270,7 @@ impl Objset {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub fn set_flags(&self, tx: &Tx, flags: u64) -> Result<(), Error> {
-        let live = self.writable(0)?;
+        let live = self.writable(ObjectId::META_DNODE)?;
         let _ = tx.begin_change();
         live.txg(tx.txg()).lock().flags = Some(flags);
         Arc::make_mut(&mut *live.newest.write()).flags = flags;
@@ -280,7 +285,7 @@ impl Objset {
     }
 
     /// Object `id` of a writable set.
-    pub(crate) fn live_object(self: &Arc<Self>, id: u64) -> Result<Object, Error> {
+    pub(crate) fn live_object(self: &Arc<Self>, id: ObjectId) -> Result<Object, Error> {
         let live = self.writable(id)?;
         let missing = Error::NoObject { objset: self.id(), object: id };
         let dnode = loop {
@@ -305,7 +310,7 @@ impl Objset {
     }
 
     /// As [`Objset::next_object`], over the objects on disk and those in memory only.
-    pub(crate) fn next_live_object(&self, live: &Live, after: u64) -> Result<Option<u64>, Error> {
+    pub(crate) fn next_live_object(&self, live: &Live, after: ObjectId) -> Result<Option<ObjectId>, Error> {
         let mut at = after;
         loop {
             let root = live.root();
@@ -369,13 +374,13 @@ impl Objset {
         result
     }
 
-    pub(crate) fn refused(&self, object: u64, what: &'static str, value: u64) -> Error {
+    pub(crate) fn refused(&self, object: ObjectId, what: &'static str, value: u64) -> Error {
         Error::Refused { objset: self.id(), object, what, value }
     }
 }
 
 /// True if the number is that of an object in the root block, other than the meta-dnode.
-pub(crate) fn is_special(id: u64) -> bool {
+pub(crate) fn is_special(id: ObjectId) -> bool {
     id >= Special::ProjectUsed.id()
 }
 
@@ -403,14 +408,14 @@ pub(crate) fn meta_dnode() -> DnodePhys {
 
 /// The initial number of levels of a meta-dnode, enough for all objects there can be; the MOS begins with one, since
 /// every block it writes per txg counts (OpenZFS: `dmu_objset_create_impl_dnstats`).
-pub(crate) fn meta_levels(objset: u64, dn: &DnodePhys) -> u8 {
-    if objset == 0 {
+pub(crate) fn meta_levels(objset: ObjectId, dn: &DnodePhys) -> u8 {
+    if objset == ObjectId::MOS {
         return 1;
     }
     let per_block = u128::from(dn.datablksz() / DNODE_SIZE as u64);
     let mut objects = dn.blkptr.len() as u128 * per_block;
     let mut levels = 1;
-    while objects < MAX_OBJECT && levels < 16 {
+    while objects < u128::from(ObjectId::END.0) && levels < 16 {
         objects <<= dn.fanout_shift().max(1);
         levels += 1;
     }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use codec::Compress;
 use ondisk::{BlkPtr, DnodePhys, ObjectType, ObjsetPhys, ObjsetType};
 use zio::{Buf, CryptParams, Payload, Zio};
@@ -49,12 +49,13 @@ impl Objset {
     /// [`Error::Refused`] for an impossible meta-dnode.
     pub fn create_raw(
         zio: Arc<Zio>,
-        dataset_id: u64,
+        dataset_id: ObjectId,
         os_type: ObjsetType,
         raw: &RawObjset,
         tx: &Tx,
     ) -> Result<Arc<Objset>, Error> {
-        let refused = |what, value| Err(Error::Refused { objset: dataset_id, object: 0, what, value });
+        let refused =
+            |what, value| Err(Error::Refused { objset: dataset_id, object: ObjectId::META_DNODE, what, value });
         if raw.block_size != meta_dnode().datablksz() {
             return refused("size of blocks of dnodes", raw.block_size);
         }
@@ -72,12 +73,12 @@ impl Objset {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Refused`] if its meta-dnode is not that of the stream.
     pub fn receive_raw(&self, tx: &Tx, raw: &RawObjset) -> Result<(), Error> {
-        let live = self.writable(0)?;
+        let live = self.writable(ObjectId::META_DNODE)?;
         let root = live.root();
         let meta = &root.phys.meta_dnode;
         let same = meta.datablksz() == raw.block_size && meta.indblkshift == raw.indirect_shift;
         if !same || (!root.bp.is_hole() && meta.nlevels != raw.nlevels) {
-            return Err(self.refused(0, "shape of the meta-dnode", raw.nlevels.into()));
+            return Err(self.refused(ObjectId::META_DNODE, "shape of the meta-dnode", raw.nlevels.into()));
         }
         *live.raw.write() = Some(*raw);
         let flags = live.newest.read().flags & !ObjsetPhys::FLAG_USERACCOUNTING;
@@ -101,10 +102,10 @@ impl Objset {
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
-    pub fn set_dnode_crypt(&self, tx: &Tx, first: u64, crypt: CryptParams, order: Endian) -> Result<(), Error> {
+    pub fn set_dnode_crypt(&self, tx: &Tx, first: ObjectId, crypt: CryptParams, order: Endian) -> Result<(), Error> {
         let live = self.writable(first)?;
         let _ = tx.begin_change();
-        let blkid = first.checked_div(self.dnodes_per_block());
+        let blkid = first.0.checked_div(self.dnodes_per_block());
         let blkid = blkid.ok_or_else(|| self.refused(first, "number of dnodes in a block", 0))?;
         live.txg(tx.txg()).lock().dnode_crypt.insert(blkid, (crypt, order));
         Ok(())
@@ -129,7 +130,7 @@ impl Objset {
         if bp.lsize() != tree.dn.datablksz() {
             return Err(tree.corrupt("logical size of a block of dnodes", bp.lsize()));
         }
-        let bm = zio::Bookmark { objset: self.id(), object: 0, level: 0, blkid };
+        let bm = zio::Bookmark { objset: self.id(), object: ObjectId::META_DNODE, level: 0, blkid };
         Ok(self.zio().read_noauth(bp, &bm)?.into_vec())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::{BlkPtr, ObjsetPhys, ZilHeader};
 use parking_lot::{Mutex, RwLock};
 use zio::CryptParams;
@@ -17,7 +17,7 @@ const SHARDS: usize = 32;
 /// The number of clean dnodes that a shard keeps.
 const KEEP_CLEAN: usize = 512;
 
-type Shard = RwLock<HashMap<u64, Arc<LiveDnode>>>;
+type Shard = RwLock<HashMap<ObjectId, Arc<LiveDnode>>>;
 
 /// The live half of an [`Objset`](crate::Objset).
 pub(crate) struct Live {
@@ -40,7 +40,7 @@ pub(crate) struct Live {
 #[derive(Default)]
 pub(crate) struct TxgState {
     /// Dnodes with changes.
-    pub(crate) dnodes: BTreeMap<u64, Arc<LiveDnode>>,
+    pub(crate) dnodes: BTreeMap<ObjectId, Arc<LiveDnode>>,
     /// Changed fields of the root block.
     pub(crate) zil: Option<ZilHeader>,
     pub(crate) flags: Option<u64>,
@@ -94,12 +94,12 @@ impl Live {
         &self.placing[slot_of(txg)]
     }
 
-    fn shard(&self, id: u64) -> &Shard {
-        &self.shards[(id % SHARDS as u64) as usize]
+    fn shard(&self, id: ObjectId) -> &Shard {
+        &self.shards[(id.0 % SHARDS as u64) as usize]
     }
 
     /// The dnode in memory, if it is there.
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<LiveDnode>> {
+    pub(crate) fn get(&self, id: ObjectId) -> Option<Arc<LiveDnode>> {
         self.shard(id).read().get(&id).cloned()
     }
 

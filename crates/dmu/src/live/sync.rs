@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use codec::Compress;
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys, byteswap};
 use zio::{Bookmark, Buf, CryptParams, HeldWrites, Payload, WriteCx, WriteReq};
@@ -65,7 +65,7 @@ impl Objset {
     /// # Errors
     /// When blocks cannot be read or written. The changes then stay dirty, and the call can be repeated.
     pub fn sync(self: &Arc<Self>, cx: &SyncCx<'_>) -> Result<BlkPtr, Error> {
-        let live = self.writable(0)?;
+        let live = self.writable(ObjectId::META_DNODE)?;
         let _only = live.syncing.lock();
         let raw = raw::unaccounted(cx);
         let cx = if live.is_raw() { &raw } else { cx };
@@ -155,7 +155,7 @@ impl Objset {
             return Err(tree.corrupt("size of blocks of dnodes", tree.dn.datablksz()));
         }
         let old = Arc::new(root.phys.meta_dnode.clone());
-        let mut job = Job::new(0, old.clone(), (*old).clone());
+        let mut job = Job::new(ObjectId::META_DNODE, old.clone(), (*old).clone());
         (job.dn.used, job.dn.flags) = (old.used_bytes(), old.flags | DnodePhys::FLAG_USED_BYTES);
         job.min_levels = if root.bp.is_hole() { meta_levels(self.id(), &old) } else { 1 };
         let raw = *live.raw.read();
@@ -165,7 +165,7 @@ impl Objset {
         }
         let mut blocks: BTreeMap<u64, Vec<&Frozen>> = BTreeMap::new();
         for one in frozen.iter().filter(|one| !is_special(one.dnode.id)) {
-            blocks.entry(one.dnode.id / per_block).or_default().push(one);
+            blocks.entry(one.dnode.id.0 / per_block).or_default().push(one);
         }
         let mut cache = LevelCache::default();
         for (blkid, members) in blocks {
@@ -187,7 +187,7 @@ impl Objset {
                 Child::Hole { .. } | Child::End => vec![0; usize::try_from(old.datablksz()).unwrap_or(0)],
             };
             for one in members {
-                put_dnode(&mut block, one.dnode.id % per_block, &one.old, &one.new);
+                put_dnode(&mut block, one.dnode.id.0 % per_block, &one.old, &one.new);
             }
             let fill = slots(&block).count() as u64;
             job.dn.maxblkid = job.dn.maxblkid.max(blkid);
@@ -219,7 +219,7 @@ impl Objset {
             block.fill(0);
         }
         for one in members {
-            let place = slot_in(&mut block, one.dnode.id % (tree.dn.datablksz() / DNODE_SIZE as u64));
+            let place = slot_in(&mut block, one.dnode.id.0 % (tree.dn.datablksz() / DNODE_SIZE as u64));
             let gone = one.new.object_type == ObjectType::NONE;
             let raw = if gone { Vec::new() } else { raw::encode_raw(one, place, order) };
             put_slots(place, &one.old, &raw);
@@ -274,8 +274,8 @@ impl Objset {
         for one in special {
             let dn = (one.new.object_type != ObjectType::NONE).then(|| (*one.new).clone());
             match one.dnode.id {
-                u64::MAX => phys.userused = dn,
-                id if id == u64::MAX - 1 => phys.groupused = dn,
+                id if id == Special::UserUsed.id() => phys.userused = dn,
+                id if id == Special::GroupUsed.id() => phys.groupused = dn,
                 _ => phys.projectused = dn,
             }
         }
@@ -324,7 +324,7 @@ impl Objset {
         let req = WriteReq { bm, props, payload, orig: root.bp, fill };
         let write_cx = writer.write_cx();
         let bps = self.zio().write_or_hold(&write_cx, vec![req], &mut writer.held)?;
-        let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
+        let bp = bps.first().copied().ok_or_else(|| self.refused(ObjectId::META_DNODE, "number of root blocks", 0))?;
         self.zio().write_held(&write_cx, std::mem::take(&mut writer.held))?;
         writer.log.replace(&root.bp, &bp);
         // MACs are computed by the write pipeline
@@ -424,7 +424,7 @@ fn freeze(cx: &SyncCx<'_>, txg: &mut TxgState) -> Vec<Frozen> {
             let Some(dirty) = state.slots.get_mut(slot_of(cx.txg)).and_then(Option::take) else { continue };
             if dirty.txg != cx.txg {
                 // nothing is lost by it, but nobody may have counted on that
-                let (object, changed, txg) = (dnode.id, dirty.txg.0, cx.txg.0);
+                let (object, changed, txg) = (dnode.id.0, dirty.txg.0, cx.txg.0);
                 tracing::error!(target: "zuse::txg", object, changed, txg, "changes were not written in their txg");
             }
             let dirty = Arc::new(match state.syncing.take() {

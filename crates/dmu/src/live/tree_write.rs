@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::bytes::with_bits;
-use base::{Endian, Txg, tasks};
+use base::{Endian, ObjectId, Txg, tasks};
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
 use zio::{Bookmark, Buf, HeldWrites, IoClass, Payload, WriteCx, WriteReq, Zio};
 
@@ -24,7 +24,7 @@ const BATCH_BYTES: u64 = 64 << 20;
 
 /// One dnode on its way to disk.
 pub(crate) struct Job {
-    pub(crate) object: u64,
+    pub(crate) object: ObjectId,
     /// The dnode on disk; of type NONE if it is not on disk.
     pub(crate) old: Arc<DnodePhys>,
     /// The new dnode.
@@ -80,7 +80,7 @@ pub(crate) enum BlockEvent {
 /// The state shared by a batch of jobs.
 pub(crate) struct Writer<'a> {
     pub(crate) zio: &'a Zio,
-    pub(crate) objset: u64,
+    pub(crate) objset: ObjectId,
     pub(crate) cx: &'a SyncCx<'a>,
     pub(crate) log: BlockLog,
     /// Small batches, to be written together once the root block is ready.
@@ -96,7 +96,7 @@ struct WrittenBlock {
 }
 
 impl Job {
-    pub(crate) fn new(object: u64, old: Arc<DnodePhys>, dn: DnodePhys) -> Job {
+    pub(crate) fn new(object: ObjectId, old: Arc<DnodePhys>, dn: DnodePhys) -> Job {
         let (freed, leaves, placed) = (Vec::new(), Vec::new(), BTreeMap::new());
         Job { object, old, dn, min_levels: 1, freed, leaves, placed, spill: None, edits: Vec::new() }
     }
@@ -234,7 +234,7 @@ impl Job {
         // the space used comes from disk, and may be wrong there: that harms nothing but the figure
         let used = self.dn.used;
         if used < less && used > 0 {
-            let (dataset, object) = (cx.objset, self.object);
+            let (dataset, object) = (cx.objset.0, self.object.0);
             tracing::error!(target: "zuse::space", dataset, object, used, less, "wrong counter: space used of a dnode");
         }
         self.dn.used = used.saturating_sub(less).saturating_add(more);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 
 use super::TxObjects;
 
@@ -29,7 +29,7 @@ pub trait TxHold: Send + Sync {
         true
     }
     /// As [`TxHold::covers`], for one object.
-    fn may_change(&self, _objset: u64, _object: u64) -> bool {
+    fn may_change(&self, _objset: ObjectId, _object: ObjectId) -> bool {
         true
     }
     /// Adds objects to those that the transaction of `txg` may change. `false`: one of them is another txg's.
@@ -37,7 +37,7 @@ pub trait TxHold: Send + Sync {
         true
     }
     /// Adds an object that the transaction has made.
-    fn made(&self, _objset: u64, _object: u64) {}
+    fn made(&self, _objset: ObjectId, _object: ObjectId) {}
 }
 
 /// A hold on a txg: changes made with it reach the disk with that txg, or not at all (OpenZFS: `dmu_tx_t`). Dropping it
@@ -107,7 +107,7 @@ impl Tx {
 
     /// As [`Tx::covers`], for one object.
     #[must_use]
-    pub fn may_change(&self, objset: u64, object: u64) -> bool {
+    pub fn may_change(&self, objset: ObjectId, object: ObjectId) -> bool {
         self.hold.as_ref().is_none_or(|hold| hold.may_change(objset, object))
     }
 
@@ -118,7 +118,7 @@ impl Tx {
     }
 
     /// Adds an object that was made with it.
-    pub(crate) fn made(&self, objset: u64, object: u64) {
+    pub(crate) fn made(&self, objset: ObjectId, object: ObjectId) {
         if let Some(hold) = &self.hold {
             hold.made(objset, object);
         }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use parking_lot::{Mutex, RwLock};
 
 use ondisk::ObjectType;
@@ -31,7 +31,7 @@ pub struct SaTable(Arc<Inner>);
 struct Inner {
     state: RwLock<State>,
     /// The object set and the object that names the registry and the layouts; `None` where there is none.
-    master: Option<(Arc<Objset>, u64)>,
+    master: Option<(Arc<Objset>, ObjectId)>,
     /// Held while the registry or the layouts grow on disk.
     growing: Mutex<()>,
 }
@@ -105,12 +105,12 @@ impl SaTable {
     ///
     /// # Errors
     /// When the ZAPs cannot be read (for example in an encrypted dataset without its key) or are malformed.
-    pub fn load(objset: &Arc<Objset>, sa_attrs_object: u64) -> Result<SaTable, Error> {
+    pub fn load(objset: &Arc<Objset>, sa_attrs_object: ObjectId) -> Result<SaTable, Error> {
         let (mut registry, mut layouts) = (Vec::new(), Vec::new());
-        if sa_attrs_object != 0 {
+        if sa_attrs_object.is_some() {
             let master = Zap::open(objset.object(sa_attrs_object)?)?;
-            let list = |name| match master.lookup_u64(name)? {
-                None | Some(0) => Ok(Vec::new()),
+            let list = |name| match master.lookup_id(name)? {
+                None | Some(ObjectId::NONE) => Ok(Vec::new()),
                 Some(object) => Zap::open(objset.object(object)?)?.entries()?.collect::<Result<Vec<_>, Error>>(),
             };
             registry.extend(list("REGISTRY")?.into_iter().map(|e| (e.name, SaRegistration::from(e.value.first()))));
@@ -120,7 +120,7 @@ impl SaTable {
             }
         }
         let state = State::new(&registry, &layouts);
-        let master = (sa_attrs_object != 0).then(|| (objset.clone(), sa_attrs_object));
+        let master = sa_attrs_object.is_some().then(|| (objset.clone(), sa_attrs_object));
         Ok(SaTable(Arc::new(Inner { state: RwLock::new(state), master, growing: Mutex::new(()) })))
     }
 
@@ -137,7 +137,7 @@ impl SaTable {
         &self.0.state
     }
 
-    pub(super) fn master(&self) -> Option<&(Arc<Objset>, u64)> {
+    pub(super) fn master(&self) -> Option<&(Arc<Objset>, ObjectId)> {
         self.0.master.as_ref()
     }
 

@@ -3,11 +3,14 @@
 //! A value of the same length is changed in place. Any other change rebuilds the buffers: attributes keep their order,
 //! new ones come last, and those that do not fit in the bonus buffer go to the spill block. The sequence of attributes in
 //! each of the two is a layout; a sequence not used before gets the next number.
+//!
+//! A change can be taken back without a new layout, which might not be had: before buffers are rebuilt, the layouts are entered that the attributes
+//! get which are there so far. The file may have others now, if another program has divided them otherwise.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::sa::{SA_LAYOUT_EMPTY, SA_LENGTHS_OFFSET, SA_MAGIC, SaHeader, SaRegistration, SaSwap};
 use ondisk::{BLKPTR_SIZE, ObjectType, znode};
 use zio::Buf;
@@ -58,7 +61,7 @@ impl SaTable {
     ///
     /// # Errors
     /// As [`SaTable::load`]; when the registry cannot be written.
-    pub fn setup(tx: &Tx, objset: &Arc<Objset>, sa_attrs_object: u64) -> Result<SaTable, Error> {
+    pub fn setup(tx: &Tx, objset: &Arc<Objset>, sa_attrs_object: ObjectId) -> Result<SaTable, Error> {
         let table = SaTable::load(objset, sa_attrs_object)?;
         table.register(tx)?;
         Ok(table)
@@ -243,6 +246,7 @@ impl SaTable {
         }
         let mut pieces = bonus.pieces;
         pieces.extend(spill.map(|spill| spill.pieces).unwrap_or_default());
+        self.layouts_of(tx, object, Plan::of(object, &pieces).split(&pieces))?;
         for piece in new {
             match pieces.iter_mut().find(|old| old.number == piece.number) {
                 Some(old) => old.value = piece.value,
@@ -252,30 +256,44 @@ impl SaTable {
         self.build(tx, object, &pieces)
     }
 
+    /// Enters the layouts that a file gets which has these attributes, in this order: to give it them later takes nothing new.
+    ///
+    /// # Errors
+    /// When the layouts cannot be read or written.
+    pub fn enter_layouts(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
+        self.register(tx)?;
+        let pieces = values.iter().map(|value| self.piece(object, value)).collect::<Result<Vec<Piece>, Error>>()?;
+        self.layouts_of(tx, object, Plan::of(object, &pieces).split(&pieces)).map(drop)
+    }
+
+    /// Returns the layouts of the attributes in the bonus buffer and of those in the spill block.
+    fn layouts_of(&self, tx: &Tx, object: &Object, (front, back): (&[Piece], &[Piece])) -> Result<[u16; 2], Error> {
+        let layout = |pieces: &[Piece]| -> Result<u16, Error> {
+            let numbers: Vec<u16> = pieces.iter().map(|piece| piece.number).collect();
+            self.layout_number(tx, object, &numbers)
+        };
+        Ok([layout(front)?, layout(back)?])
+    }
+
     /// Rebuilds the bonus buffer and the spill block.
     fn build(&self, tx: &Tx, object: &Object, pieces: &[Piece]) -> Result<(), Error> {
-        let phys = object.phys();
-        let room = phys.size().saturating_sub(64 + phys.blkptr.len() * BLKPTR_SIZE);
-        let plan = Plan::new(pieces, room);
+        let (room, plan) = (room_of(object), Plan::of(object, pieces));
         if plan.spill_at.is_some() && room < BLKPTR_SIZE {
             return Err(refused(object, "room for the pointer to a spill block", room as u64));
         }
         if plan.total > SPILL_MAX {
             return Err(refused(object, "size of all attributes", plan.total as u64));
         }
-        let (front, back) = pieces.split_at(plan.spill_at.unwrap_or(pieces.len()).min(pieces.len()));
-        let layout = |pieces: &[Piece]| -> Result<u16, Error> {
-            let numbers: Vec<u16> = pieces.iter().map(|piece| piece.number).collect();
-            self.layout_number(tx, object, &numbers)
-        };
-        let mut bonus = pack(front, layout(front)?);
+        let (front, back) = plan.split(pieces);
+        let [front_layout, back_layout] = self.layouts_of(tx, object, (front, back))?;
+        let mut bonus = pack(front, front_layout);
         if plan.spill_at.is_some() {
             bonus.resize(bonus.len().max((room - BLKPTR_SIZE).min(plan.total + plan.header)), 0);
         }
         let spill = match plan.spill_at {
             None => None,
             Some(_) => {
-                let mut spill = pack(back, layout(back)?);
+                let mut spill = pack(back, back_layout);
                 if spill.len() > SPILL_MAX {
                     return Err(refused(object, "size of all attributes", spill.len() as u64));
                 }
@@ -298,6 +316,10 @@ struct Plan {
 }
 
 impl Plan {
+    fn of(object: &Object, pieces: &[Piece]) -> Plan {
+        Plan::new(pieces, room_of(object))
+    }
+
     fn new(pieces: &[Piece], room: usize) -> Plan {
         let (mut total, mut header, mut extra) = (0usize, HEADER, 0);
         let (mut variable, mut could, mut spills) = (0, None, false);
@@ -331,6 +353,17 @@ impl Plan {
         }
         Plan { total, header: header.next_multiple_of(8), spill_at: could.filter(|_| spills) }
     }
+
+    /// The attributes of the bonus buffer, and those of the spill block.
+    fn split<'p>(&self, pieces: &'p [Piece]) -> (&'p [Piece], &'p [Piece]) {
+        pieces.split_at(self.spill_at.unwrap_or(pieces.len()).min(pieces.len()))
+    }
+}
+
+/// Bytes of the bonus buffer.
+fn room_of(object: &Object) -> usize {
+    let phys = object.phys();
+    phys.size().saturating_sub(64 + phys.blkptr.len() * BLKPTR_SIZE)
 }
 
 /// A header, and the pieces behind it.
@@ -392,10 +425,10 @@ fn znode_place(attr: Attr) -> Option<(usize, usize)> {
 }
 
 /// The ZAP that the master object names, created if it is missing.
-fn part(tx: &Tx, objset: &Arc<Objset>, master: u64, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
+fn part(tx: &Tx, objset: &Arc<Objset>, master: ObjectId, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
     let master = Zap::open(objset.object(master)?)?;
-    match master.lookup_u64(name)? {
-        None | Some(0) => {
+    match master.lookup_id(name)? {
+        None | Some(ObjectId::NONE) => {
             master.object().share(tx)?;
             Zap::create_link(tx, &master, name, object_type)
         }
@@ -420,4 +453,47 @@ fn wrong_type(object: &Object, found: ObjectType) -> Error {
 #[must_use]
 pub fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use ondisk::ObjsetType;
+
+    use super::*;
+    use crate::NewObject;
+    use crate::tests::live::pool::TestPool;
+
+    /// Another program has put attributes into a spill block that would fit into the bonus buffer.
+    #[test]
+    fn a_change_is_taken_back_without_a_new_layout() {
+        let pool = TestPool::new();
+        let tx = pool.tx(10);
+        let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
+        let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
+        let table = SaTable::setup(&tx, &os, master).unwrap();
+        let new = NewObject {
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
+            bonus_type: ObjectType::SA,
+            bonus_len: 320,
+            ..NewObject::default()
+        };
+        let file = os.alloc_object(&tx, &new).unwrap();
+        let value = |attr: Attr, n: u64| (attr, Cow::Owned(words(&[n])));
+        let piece = |attr, n| table.piece(&file, &value(attr, n)).unwrap();
+        let (front, back) = ([piece(Attr::Mode, 1), piece(Attr::Size, 2)], [piece(Attr::Links, 3)]);
+        let [bonus, spill] = table.layouts_of(&tx, &file, (&front, &back)).unwrap();
+        let mut spill = pack(&back, spill);
+        spill.resize(512, 0);
+        file.set_bonus_and_spill(&tx, ObjectType::SA, &pack(&front, bonus), Some(spill)).unwrap();
+
+        let layouts = || part(&tx, &os, master, "LAYOUTS", ObjectType::SA_ATTR_LAYOUTS).unwrap().count();
+        table.update(&tx, &file, &[(Attr::Dxattr, Cow::Borrowed(b"first"))]).unwrap();
+        let changed = layouts();
+        table.remove(&tx, &file, &[Attr::Dxattr]).unwrap();
+        assert_eq!(layouts(), changed);
+        let now = table.attrs(&file.reload().unwrap()).unwrap();
+        assert_eq!(now.present().collect::<Vec<_>>(), [Attr::Mode, Attr::Size, Attr::Links]);
+        assert_eq!(now.get(Attr::Links).unwrap(), words(&[3]));
+    }
 }

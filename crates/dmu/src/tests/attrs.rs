@@ -1,6 +1,6 @@
 //! Attributes of files: by layout, from the spill block, from the structure before ZPL 5, in both byte orders.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::sa::SA_MAGIC;
 use ondisk::znode::{ZNODE_MODE_OFFSET, ZNODE_PHYS_SIZE, ZNODE_SIZE_OFFSET, ZnodeAcl};
 use ondisk::{DnodePhys, ObjectType};
@@ -42,14 +42,14 @@ fn open(mut disk: Disk, file: DnodePhys) -> (SaTable, Object) {
     let layouts = fat(e, 0, &[(b"2\0", &[40, 45, 42, 41, 44]), (b"3\0", &[43, 6])]);
     let layouts: Vec<_> = layouts.into_iter().map(Some).collect();
     let objects = [
-        (1, disk.object(ObjectType::SA_MASTER_NODE, &[Some(master)], 17, 1)),
-        (2, disk.object(ObjectType::SA_ATTR_REGISTRATION, &[Some(registry)], 17, 1)),
-        (3, disk.object(ObjectType::SA_ATTR_LAYOUTS, &layouts, 17, 1)),
-        (10, file),
+        (ObjectId(1), disk.object(ObjectType::SA_MASTER_NODE, &[Some(master)], 17, 1)),
+        (ObjectId(2), disk.object(ObjectType::SA_ATTR_REGISTRATION, &[Some(registry)], 17, 1)),
+        (ObjectId(3), disk.object(ObjectType::SA_ATTR_LAYOUTS, &layouts, 17, 1)),
+        (ObjectId(10), file),
     ];
     let root = disk.objset(&objects);
     let os = disk.open(&root);
-    (SaTable::load(&os, 1).unwrap(), os.object(10).unwrap())
+    (SaTable::load(&os, ObjectId(1)).unwrap(), os.object(ObjectId(10)).unwrap())
 }
 
 /// Mode, an attribute of somebody else, a target of 5 bytes, a time, an access control entry with an id.
@@ -164,7 +164,7 @@ fn mutated_attributes_do_no_harm() {
             phys.bonus_type = ObjectType::ZNODE;
             phys.bonus.resize(rng.below(320), 3);
         }
-        if let Ok(attrs) = table.attrs(&Object::new(object.objset().clone(), 10, phys)) {
+        if let Ok(attrs) = table.attrs(&Object::new(object.objset().clone(), ObjectId(10), phys)) {
             let _ = attrs.present().map(|attr| attrs.u64s(attr).len()).sum::<usize>();
         }
     }

@@ -1,6 +1,6 @@
 //! Mutated dnodes, indirect blocks, ZAPs and attributes give errors, never a panic or a hang.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 
 use super::zaps::{fat, micro};
@@ -62,13 +62,13 @@ fn mutated_object_sets_do_no_harm() {
         if dn.object_type == ObjectType::NONE || dn.slots() > 8 {
             continue;
         }
-        let root = disk.objset(&[(1, dn.clone()), (2 + dn.extra_slots as u64, dn)]);
+        let root = disk.objset(&[(ObjectId(1), dn.clone()), (ObjectId(2 + dn.extra_slots as u64), dn)]);
         let os = disk.open(&root);
         for object in os.objects().take(100).flatten() {
             use_object(&object);
         }
         for id in 0..10 {
-            let _ = (os.object(id), os.next_object(id));
+            let _ = (os.object(ObjectId(id)), os.next_object(ObjectId(id)));
         }
     }
 }
@@ -86,8 +86,8 @@ fn mutated_fat_zaps_do_no_harm() {
         let blocks: Vec<_> = blocks.into_iter().map(Some).collect();
         let mut disk = Disk::new(endian);
         let dn = disk.object(ObjectType::ZAP_OTHER, &blocks, 17, 1);
-        let root = disk.objset(&[(1, dn)]);
-        if let Ok(zap) = Zap::open(disk.open(&root).object(1).unwrap()) {
+        let root = disk.objset(&[(ObjectId(1), dn)]);
+        if let Ok(zap) = Zap::open(disk.open(&root).object(ObjectId(1)).unwrap()) {
             use_zap(&zap);
         }
     }
@@ -102,14 +102,14 @@ fn one_block_again_and_again(disk: &mut Disk) -> BlkPtr {
     }
     let mut dn = crate::testing::dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little);
     (dn.indblkshift, dn.nlevels, dn.maxblkid, dn.blkptr) = (10, 9, u64::MAX, vec![bp]);
-    disk.objset(&[(1, dn)])
+    disk.objset(&[(ObjectId(1), dn)])
 }
 
 #[test]
 fn a_tree_of_one_block_again_and_again_ends() {
     let mut disk = Disk::new(Endian::Little);
     let root = one_block_again_and_again(&mut disk);
-    let object = disk.open(&root).object(1).unwrap();
+    let object = disk.open(&root).object(ObjectId(1)).unwrap();
     assert!(object.next_data(0).is_err());
     assert_eq!(object.next_hole(0).unwrap(), 0);
     let mut told = 0;
@@ -124,7 +124,7 @@ fn a_tree_of_one_block_again_and_again_ends() {
 fn a_pool_that_claims_more_than_its_devices_have_hides_no_circle() {
     let mut disk = Disk::new(Endian::Little);
     let root = one_block_again_and_again(&mut disk);
-    let object = crate::Objset::open(disk.zio_of(1 << 60), 5, &root).unwrap().object(1).unwrap();
+    let object = crate::Objset::open(disk.zio_of(1 << 60), ObjectId(5), &root).unwrap().object(ObjectId(1)).unwrap();
     assert!(object.most_blocks() < 1 << 20);
     let mut told = 0;
     object.walk(&mut |visit| {
@@ -174,9 +174,9 @@ fn what_lies_below_a_bad_pointer_is_told_of_once() {
             Err(_) => lost.push(objects.lost()),
         }
     }
-    assert_eq!(lost, [Some(Below::Objects { first: 512, last: 767 })]);
+    assert_eq!(lost, [Some(Below::Objects { first: ObjectId(512), last: ObjectId(767) })]);
     let blocks = (24..32).chain(40..48);
-    assert_eq!(seen, blocks.map(|blkid| blkid * 32 + 5).collect::<Vec<u64>>());
+    assert_eq!(seen, blocks.map(|blkid| ObjectId(blkid * 32 + 5)).collect::<Vec<_>>());
 
     let object = os.object(seen[0]).unwrap();
     let mut cursor = object.cursor();

@@ -3,7 +3,7 @@
 
 mod attrs;
 mod hostile;
-mod live;
+pub(crate) mod live;
 mod objects;
 mod swapped;
 mod zaps;

@@ -1,6 +1,6 @@
 //! Objects: found, read, searched, walked, in both byte orders.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 
 use crate::testing::{Disk, dnode, dnode_with_bonus};
@@ -20,8 +20,8 @@ fn sparse(disk: &mut Disk) -> DnodePhys {
 fn open_sparse(endian: Endian) -> Object {
     let mut disk = Disk::new(endian);
     let dn = sparse(&mut disk);
-    let root = disk.objset(&[(1, dn)]);
-    disk.open(&root).object(1).unwrap()
+    let root = disk.objset(&[(ObjectId(1), dn)]);
+    disk.open(&root).object(ObjectId(1)).unwrap()
 }
 
 #[test]
@@ -33,30 +33,30 @@ fn objects_are_found_between_free_slots_and_large_dnodes() {
         let small = dnode(ObjectType::PLAIN_FILE_CONTENTS, endian);
         // object 33 begins the second block; block 2 to 7 are holes; the meta-dnode has three levels
         let root = disk.objset(&[
-            (1, small.clone()),
-            (4, large.clone()),
-            (8, small.clone()),
-            (33, large.clone()),
-            (300, small.clone()),
+            (ObjectId(1), small.clone()),
+            (ObjectId(4), large.clone()),
+            (ObjectId(8), small.clone()),
+            (ObjectId(33), large.clone()),
+            (ObjectId(300), small.clone()),
         ]);
         let os = disk.open(&root);
-        let ids: Vec<u64> = os.objects().map(|o| o.unwrap().id()).collect();
-        assert_eq!(ids, [1, 4, 8, 33, 300]);
+        let ids: Vec<ObjectId> = os.objects().map(|o| o.unwrap().id()).collect();
+        assert_eq!(ids, [1, 4, 8, 33, 300].map(ObjectId));
         let mut by_next = Vec::new();
-        let mut at = 0;
+        let mut at = ObjectId::NONE;
         while let Some(next) = os.next_object(at).unwrap() {
             by_next.push(next);
             at = next;
         }
         assert_eq!(by_next, ids);
-        assert_eq!(os.next_object(4).unwrap(), Some(8), "slots inside a large dnode are none");
-        assert_eq!(os.objects_from(5).next().unwrap().unwrap().id(), 8);
-        assert_eq!(os.object(33).unwrap().bonus(), [0xaa; 900]);
+        assert_eq!(os.next_object(ObjectId(4)).unwrap(), Some(ObjectId(8)), "slots inside a large dnode are none");
+        assert_eq!(os.objects_from(ObjectId(5)).next().unwrap().unwrap().id(), ObjectId(8));
+        assert_eq!(os.object(ObjectId(33)).unwrap().bonus(), [0xaa; 900]);
         for absent in [2, 5, 6, 7, 31, 32, 34, 64, 299, 301, 1 << 47, u64::MAX - 7] {
-            assert!(matches!(os.object(absent), Err(Error::NoObject { .. })), "{absent}");
+            assert!(matches!(os.object(ObjectId(absent)), Err(Error::NoObject { .. })), "{absent}");
         }
-        assert_eq!(os.next_object(300).unwrap(), None);
-        assert_eq!(os.next_object(u64::MAX).unwrap(), None);
+        assert_eq!(os.next_object(ObjectId(300)).unwrap(), None);
+        assert_eq!(os.next_object(ObjectId(u64::MAX)).unwrap(), None);
     }
 }
 
@@ -112,8 +112,8 @@ fn a_full_subtree_is_passed_by_its_fill_count() {
     let mut blocks = vec![Some(vec![1; 512]); 100];
     blocks[90] = None;
     let dn = disk.object(ObjectType::PLAIN_FILE_CONTENTS, &blocks, 10, 1);
-    let root = disk.objset(&[(1, dn)]);
-    let object = disk.open(&root).object(1).unwrap();
+    let root = disk.objset(&[(ObjectId(1), dn)]);
+    let object = disk.open(&root).object(ObjectId(1)).unwrap();
     assert_eq!(object.next_hole(0).unwrap(), 90 * 512);
     assert_eq!(object.next_hole(91 * 512).unwrap(), 100 * 512);
 }
@@ -134,10 +134,10 @@ fn pointers_of_each_level_are_given() {
 fn a_walk_is_in_order_and_can_skip_and_stop() {
     let mut disk = Disk::new(Endian::Little);
     let dn = sparse(&mut disk);
-    let root = disk.objset(&[(1, dn.clone()), (40, dn)]);
+    let root = disk.objset(&[(ObjectId(1), dn.clone()), (ObjectId(40), dn)]);
     let os = disk.open(&root);
     let mut seen = Vec::new();
-    assert!(os.object(1).unwrap().walk(&mut |v| {
+    assert!(os.object(ObjectId(1)).unwrap().walk(&mut |v| {
         if !v.bp.is_hole() {
             seen.push((v.level, v.bookmark.blkid));
         }
@@ -149,9 +149,9 @@ fn a_walk_is_in_order_and_can_skip_and_stop() {
     let mut objects = Vec::new();
     assert!(os.walk(&mut |v| {
         if v.level == 0 && !v.bp.is_hole() {
-            objects.push((v.bookmark.object, v.bookmark.blkid));
+            objects.push((v.bookmark.object.0, v.bookmark.blkid));
         }
-        if v.bookmark.object == 1 && v.level == 1 { Walk::Skip } else { Walk::Into }
+        if v.bookmark.object == ObjectId(1) && v.level == 1 { Walk::Skip } else { Walk::Into }
     }));
     assert_eq!(objects, [(0, 0), (0, 1), (40, 0), (40, 1), (40, 40), (40, 77)]);
 
@@ -173,8 +173,8 @@ fn a_lost_indirect_block_is_told_and_passed() {
     lost.words[6] = base::bytes::with_bits(lost.words[6], 56, 5, 2);
     dn.blkptr = vec![lost, good];
     dn.maxblkid = 15;
-    let root = disk.objset(&[(1, dn)]);
-    let object = disk.open(&root).object(1).unwrap();
+    let root = disk.objset(&[(ObjectId(1), dn)]);
+    let object = disk.open(&root).object(ObjectId(1)).unwrap();
     let (mut told, mut data) = (0, 0);
     object.walk(&mut |v| {
         told += usize::from(v.damage.is_some());
@@ -197,8 +197,8 @@ fn words_are_read_in_the_order_of_each_block() {
     let big = disk.object(ObjectType::OBJECT_ARRAY, &[words(Endian::Big, 64)], 17, 1);
     let mut dn = dnode(ObjectType::OBJECT_ARRAY, Endian::Little);
     (dn.blkptr, dn.maxblkid) = (vec![little.blkptr[0], big.blkptr[0]], 1);
-    let root = disk.objset(&[(1, dn)]);
-    let object = disk.open(&root).object(1).unwrap();
+    let root = disk.objset(&[(ObjectId(1), dn)]);
+    let object = disk.open(&root).object(ObjectId(1)).unwrap();
     let mut expected: Vec<u64> = (3..128).collect();
     expected.resize(200, 0);
     assert_eq!(object.read_u64s(3, 200).unwrap(), expected);
@@ -227,7 +227,7 @@ fn objects_behind_lost_blocks_of_dnodes_are_found() {
     let os = disk.open(&root);
     let found: Vec<_> = os.objects().map(|o| o.map(|o| o.id()).ok()).collect();
     // the second block under the first and the third indirect block is lost; the second indirect block as a whole
-    let group = |first: u64| [Some(first * 32 + 3), None, Some((first + 2) * 32 + 3)];
+    let group = |first: u64| [Some(ObjectId(first * 32 + 3)), None, Some(ObjectId((first + 2) * 32 + 3))];
     assert_eq!(found, [&group(0)[..], &[None], &group(16)].concat());
 }
 
@@ -249,11 +249,11 @@ fn counted(change: impl Fn(&mut Disk, &mut DnodePhys, &mut BlkPtr), endian: Endi
     let mut dn = sparse(&mut disk);
     let mut none = BlkPtr::HOLE;
     change(&mut disk, &mut dn, &mut none);
-    let mut root = disk.objset(&[(1, dn.clone()), (2, dn)]);
+    let mut root = disk.objset(&[(ObjectId(1), dn.clone()), (ObjectId(2), dn)]);
     change(&mut disk, &mut dnode(ObjectType::NONE, endian), &mut root);
     let mut told = Vec::new();
     disk.open(&root).walk_counting(&mut |visit| {
-        told.extend(visit.damage.map(ToString::to_string).filter(|_| visit.bookmark.object < 2));
+        told.extend(visit.damage.map(ToString::to_string).filter(|_| visit.bookmark.object < ObjectId(2)));
         Walk::Into
     });
     told

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::zap::{LEAF_CHUNK_SIZE, ZBT_HEADER, ZBT_LEAF, ZBT_MICRO};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use vdev::VdevTree;
@@ -18,7 +18,7 @@ fn mos(name: &str) -> Arc<Objset> {
     let config = candidate.vdev_config().unwrap();
     let tree = VdevTree::open(&config, &|guid| candidate.device(guid).map(|found| found.device.clone())).unwrap();
     let ubs = vdev::label::read_uberblocks(&*candidate.devices[0].device, config.children[0].ashift);
-    Objset::open(Arc::new(Zio::new(Arc::new(tree), 64 << 20)), 0, &ubs[0].rootbp).unwrap()
+    Objset::open(Arc::new(Zio::new(Arc::new(tree), 64 << 20)), ObjectId(0), &ubs[0].rootbp).unwrap()
 }
 
 fn datasets(mos: &Arc<Objset>) -> Vec<Arc<Objset>> {
@@ -94,8 +94,8 @@ fn rewrite(disk: &mut Disk, object: &Object) -> DnodePhys {
 }
 
 fn table(os: &Arc<Objset>) -> SaTable {
-    let sa = Zap::open(os.object(1).unwrap()).unwrap().lookup_u64("SA_ATTRS").unwrap();
-    SaTable::load(os, sa.unwrap_or(0)).unwrap()
+    let sa = Zap::open(os.object(ObjectId(1)).unwrap()).unwrap().lookup_u64("SA_ATTRS").unwrap();
+    SaTable::load(os, ObjectId(sa.unwrap_or(0))).unwrap()
 }
 
 /// ZAP entries and files that read the same in both orders.
@@ -136,7 +136,7 @@ fn a_dataset_of_the_other_byte_order_reads_the_same() {
         let mos = mos(name);
         let (mut entries, mut files) = (0, 0);
         for os in datasets(&mos) {
-            if os.object(1).is_ok_and(|o| o.phys().object_type == ObjectType::MASTER_NODE) {
+            if os.object(ObjectId(1)).is_ok_and(|o| o.phys().object_type == ObjectType::MASTER_NODE) {
                 let found = check(&os);
                 entries += found.0;
                 files += found.1;
@@ -179,7 +179,8 @@ const LATER: &str = "put in later";
 fn a_dataset_of_the_other_byte_order_is_written() {
     for name in ["names-a", "legacy-a"] {
         let mos = mos(name);
-        let is_files = |os: &Arc<Objset>| os.object(1).is_ok_and(|o| o.phys().object_type == ObjectType::MASTER_NODE);
+        let is_files =
+            |os: &Arc<Objset>| os.object(ObjectId(1)).is_ok_and(|o| o.phys().object_type == ObjectType::MASTER_NODE);
         let (mut changed, mut sets) = (0, 0);
         for os in datasets(&mos).into_iter().filter(is_files).take(3) {
             let mut disk = Disk::new(Endian::Big);
@@ -188,7 +189,7 @@ fn a_dataset_of_the_other_byte_order_is_written() {
             let root = disk.objset(&dnodes);
             let (zio, used) = disk.zio_to_write(MORE);
             zio.set_space(super::live::pool::space(used, used + MORE as u64));
-            let live = Objset::open_writable(zio.clone(), 5, &root).unwrap();
+            let live = Objset::open_writable(zio.clone(), ObjectId(5), &root).unwrap();
             let tx = Tx::syncing(Txg(100));
             for object in live.objects().map(Result::unwrap).filter(|object| object.phys().object_type.is_zap()) {
                 let zap = Zap::open(live.object(object.id()).unwrap()).unwrap();
@@ -200,7 +201,7 @@ fn a_dataset_of_the_other_byte_order_is_written() {
             let bp = live.sync(&cx).unwrap();
             assert_eq!(bp.endian(), Endian::Little);
             zio.arc().clear();
-            let now = Objset::open(zio, 5, &bp).unwrap();
+            let now = Objset::open(zio, ObjectId(5), &bp).unwrap();
             same(&os, &now);
             let ours = now.objects().map(Result::unwrap).filter(|object| object.phys().object_type.is_zap());
             assert!(ours.into_iter().all(|zap| zap.endian_of(0).unwrap() == Some(Endian::Little)));

@@ -1,6 +1,6 @@
 //! ZAPs made by hand.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::ObjectType;
 use ondisk::zap::{
     CHAIN_END, FatHeader, LEAF_ARRAY_BYTES, LEAF_CHUNK_SIZE, Leaf, MZAP_ENT_LEN, ZAP_LEAF_MAGIC, ZAP_MAGIC,
@@ -104,8 +104,8 @@ fn open_blocks(blocks: &[Vec<u8>], endian: Endian) -> Result<Zap, Error> {
     let blocks: Vec<_> = blocks.iter().cloned().map(Some).collect();
     let mut disk = Disk::new(endian);
     let dn = disk.object(ObjectType::DIRECTORY_CONTENTS, &blocks, 17, 1);
-    let root = disk.objset(&[(1, dn)]);
-    Zap::open(disk.open(&root).object(1)?)
+    let root = disk.objset(&[(ObjectId(1), dn)]);
+    Zap::open(disk.open(&root).object(ObjectId(1))?)
 }
 
 #[test]
@@ -159,12 +159,12 @@ fn what_is_no_zap_is_refused() {
     assert!(open(vec![0; 512], Endian::Little).is_err());
     let mut disk = Disk::new(Endian::Little);
     let root = disk.objset(&[
-        (1, dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little)),
-        (2, dnode(ObjectType::ZAP_OTHER, Endian::Little)),
+        (ObjectId(1), dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little)),
+        (ObjectId(2), dnode(ObjectType::ZAP_OTHER, Endian::Little)),
     ]);
     let os = disk.open(&root);
-    assert!(matches!(Zap::open(os.object(1).unwrap()), Err(Error::WrongType { .. })));
-    assert!(matches!(Zap::open(os.object(2).unwrap()), Err(Error::Corrupt { .. })));
+    assert!(matches!(Zap::open(os.object(ObjectId(1)).unwrap()), Err(Error::WrongType { .. })));
+    assert!(matches!(Zap::open(os.object(ObjectId(2)).unwrap()), Err(Error::Corrupt { .. })));
 }
 
 #[test]

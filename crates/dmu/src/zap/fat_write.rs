@@ -128,7 +128,7 @@ fn is_empty(leaf: &LeafHeader, block_size: usize) -> bool {
 fn one_less(to: &Target<'_>, what: &'static str, value: &mut u64) {
     *value = value.checked_sub(1).unwrap_or_else(|| {
         let (objset, object) = (to.object.objset().id(), to.object.id());
-        tracing::error!(target: "zuse::space", dataset = objset, object, what, "wrong counter: it is 0");
+        tracing::error!(target: "zuse::space", dataset = objset.0, object = object.0, what, "wrong counter: it is 0");
         0
     });
 }
@@ -441,7 +441,7 @@ impl Fat {
                 Ok(None) => break,
                 Err(error) => {
                     let (objset, object) = (to.object.objset().id(), to.object.id());
-                    tracing::debug!(target: "zuse::space", dataset = objset, object, %error, "a ZAP leaf is not joined");
+                    tracing::debug!(target: "zuse::space", dataset = objset.0, object = object.0, %error, "a ZAP leaf is not joined");
                     break;
                 }
             }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use base::ObjectId;
 use parking_lot::{Mutex, RwLock};
 
 use super::{Body, Inner, Zap};
@@ -16,7 +17,7 @@ use crate::{Error, Object};
 const SHARDS: usize = 64;
 
 /// The address of the object set, which lives as long as any handle of its objects; the object number.
-type Key = (usize, u64);
+type Key = (usize, ObjectId);
 
 static OPEN: [Mutex<BTreeMap<Key, Weak<Inner>>>; SHARDS] = [const { Mutex::new(BTreeMap::new()) }; SHARDS];
 
@@ -25,7 +26,7 @@ fn key(object: &Object) -> Key {
 }
 
 fn shard(key: Key) -> &'static Mutex<BTreeMap<Key, Weak<Inner>>> {
-    let mixed = (key.0 as u64 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (key.0 as u64 ^ key.1.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     #[allow(clippy::indexing_slicing)] // a remainder
     &OPEN[(mixed >> 32) as usize % SHARDS]
 }

@@ -22,6 +22,7 @@ mod write;
 
 use std::sync::{Arc, OnceLock};
 
+use base::ObjectId;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use ondisk::zap::{FatHeader, ZBT_MICRO};
@@ -218,6 +219,14 @@ impl Zap {
             Body::Fat(_) => {}
         }
         Ok(self.lookup(name)?.map(|value| value.first()))
+    }
+
+    /// The number of the object that this name stands for: [`Zap::lookup_u64`] of an entry that names an object.
+    ///
+    /// # Errors
+    /// As [`Zap::lookup`].
+    pub fn lookup_id(&self, name: impl AsRef<[u8]>) -> Result<Option<ObjectId>, Error> {
+        Ok(self.lookup_u64(name)?.map(ObjectId))
     }
 
     /// The entry whose name matches `name` under `mode`; of several, the one with the lowest collision differentiator, as

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::zap::FatHeader;
 use ondisk::{ObjectType, ObjsetType};
 
@@ -15,7 +15,7 @@ use crate::{Error, Objset, Tx};
 fn objset() -> (Arc<Objset>, Tx) {
     let tx = Tx::syncing(Txg(10));
     let zio = Disk::new(Endian::Little).zio();
-    (Objset::create(zio, 5, ObjsetType::Zfs, 0, &tx).unwrap(), tx)
+    (Objset::create(zio, ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap(), tx)
 }
 
 type Model = BTreeMap<Vec<u8>, ZapValue>;
@@ -327,9 +327,9 @@ fn handles_share_what_changes_and_a_reused_number_starts_anew() {
     two.add_u64(&tx, "b", 1).unwrap();
     assert_eq!((one.count(), one.kind()), (2, ZapKind::Fat));
     let id = one.object().id();
-    let three = Zap::create_with(&tx, &os, &NewZap { id: Some(id + 9), ..new_zap() }).unwrap();
+    let three = Zap::create_with(&tx, &os, &NewZap { id: Some(id.saturating_add(9)), ..new_zap() }).unwrap();
     three.add_u64(&tx, "c", 1).unwrap();
-    os.free_object(&tx, id + 9).unwrap();
+    os.free_object(&tx, id.saturating_add(9)).unwrap();
     let four = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
     assert_eq!(four.count(), 0);
     drop(three);
@@ -405,7 +405,7 @@ fn values_that_are_no_numbers_are_no_model() {
     let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
     zap.add_u64(&tx, "number", 1).unwrap();
     zap.add_value(&tx, "text", &ZapValue::from_text("text")).unwrap();
-    let objects = || (1..64).filter(|id| os.object(*id).is_ok()).count();
+    let objects = || (1..64).filter(|id| os.object(ObjectId(*id)).is_ok()).count();
     let before = objects();
     assert!(zap.create_like(&tx, &NewZap { object_type: ObjectType::ZAP_OTHER, ..NewZap::default() }, 7).is_err());
     assert_eq!(objects(), before);

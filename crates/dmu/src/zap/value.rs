@@ -1,6 +1,6 @@
 //! Values, entries and statistics of a ZAP.
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 
 /// A value: integers of one size (OpenZFS: integer length, number of integers).
 #[derive(Clone, PartialEq, Eq)]
@@ -47,6 +47,12 @@ impl ZapValue {
     #[must_use]
     pub fn first(&self) -> u64 {
         self.iter().next().unwrap_or(0)
+    }
+
+    /// The number of the object that the value names: its first integer.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        ObjectId(self.first())
     }
 
     /// All integers, each widened to 64 bits.

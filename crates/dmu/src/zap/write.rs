@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::zap::{FatHeader, MZAP_NAME_LEN};
 use ondisk::zap_edit::{self, LeafKey, LeafValue};
 use ondisk::{DNODE_SHIFT, ObjectType};
@@ -26,7 +27,7 @@ pub struct NewZap {
     /// Type of the object.
     pub object_type: ObjectType,
     /// The object's number; `None` to have one chosen.
-    pub id: Option<u64>,
+    pub id: Option<ObjectId>,
     /// The normalisation of names (U8_TEXTPREP flags).
     pub normflags: u64,
     /// The `FLAG_` constants of [`FatHeader`]; with any of them the ZAP is fat from the start.
@@ -150,7 +151,7 @@ impl Zap {
             None => objset.alloc_object(tx, &what)?,
         };
         let salt = match new.salt {
-            0 => mix([objset.id(), object.id(), tx.txg().0]),
+            0 => mix([objset.id().0, object.id().0, tx.txg().0]),
             salt => salt,
         } | 1;
         let mut block = vec![0; 1 << block_shift];
@@ -174,7 +175,7 @@ impl Zap {
     /// As [`Zap::create`] and [`Zap::add`].
     pub fn create_link(tx: &Tx, parent: &Zap, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
         let zap = Zap::create(tx, parent.object().objset(), object_type)?;
-        match parent.add_u64(tx, name, zap.object().id()) {
+        match parent.add_id(tx, name, zap.object().id()) {
             Ok(()) => Ok(zap),
             Err(error) => Err(unmade(tx, zap.object(), error)),
         }
@@ -187,7 +188,7 @@ impl Zap {
     /// # Errors
     /// When the object set is open for reading only.
     pub fn create_in(tx: &Tx, object: &crate::Object, normflags: u64) -> Result<Zap, Error> {
-        let salt = mix([object.objset().id(), object.id(), tx.txg().0]) | 1;
+        let salt = mix([object.objset().id().0, object.id().0, tx.txg().0]) | 1;
         let size = usize::try_from(object.block_size()).unwrap_or(0).max(1 << DNODE_SHIFT);
         let mut block = vec![0; size];
         let head = zap_edit::micro_header(salt, normflags);
@@ -292,6 +293,14 @@ impl Zap {
         self.add_value(tx, name, &ZapValue::from_u64(value))
     }
 
+    /// Adds an entry that names an object.
+    ///
+    /// # Errors
+    /// As [`Zap::add`].
+    pub fn add_id(&self, tx: &Tx, name: impl AsRef<[u8]>, id: ObjectId) -> Result<(), Error> {
+        self.add_u64(tx, name, id.0)
+    }
+
     /// Adds an entry.
     ///
     /// # Errors
@@ -336,6 +345,14 @@ impl Zap {
     /// As [`Zap::update`].
     pub fn update_u64(&self, tx: &Tx, name: impl AsRef<[u8]>, value: u64) -> Result<(), Error> {
         self.update_value(tx, name, &ZapValue::from_u64(value))
+    }
+
+    /// Sets an entry to the number of an object.
+    ///
+    /// # Errors
+    /// As [`Zap::update`].
+    pub fn update_id(&self, tx: &Tx, name: impl AsRef<[u8]>, id: ObjectId) -> Result<(), Error> {
+        self.update_u64(tx, name, id.0)
     }
 
     /// Sets an entry.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Objset, Zap};
 use ondisk::{BlkPtr, ObjectType};
 use oracle::fixtures::{self, Unpacked};
@@ -32,7 +32,7 @@ impl Fixture {
         vdev::label::sort_uberblocks(&mut ubs);
         let zio = Arc::new(Zio::new(Arc::new(tree), 256 << 20));
         let rootbp = ubs.first()?.rootbp;
-        let mos = Objset::open(zio, 0, &rootbp).map_err(|err| eprintln!("{name}: {err}")).ok()?;
+        let mos = Objset::open(zio, ObjectId::MOS, &rootbp).map_err(|err| eprintln!("{name}: {err}")).ok()?;
         let pool = candidate.name.clone();
         let fixture = Fixture { name: name.to_owned(), pool, images, mos };
         if let Some(salt) = fixture.directory().lookup("org.illumos:checksum_salt").unwrap() {
@@ -43,7 +43,7 @@ impl Fixture {
 
     /// The object directory of the MOS.
     pub fn directory(&self) -> Zap {
-        Zap::open(self.mos.object(1).unwrap()).unwrap()
+        Zap::open(self.mos.object(ObjectId(1)).unwrap()).unwrap()
     }
 
     /// The object sets of all datasets that have one, by DSL dataset object.

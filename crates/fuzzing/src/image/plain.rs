@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::codec::{embedded, fletcher};
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::label::{self, LABELS};
 use ondisk::{BlkPtr, DnodePhys, Dva, ObjectType, Uberblock};
 use pool::{OpenOptions, Pool};
@@ -80,7 +80,7 @@ impl Plain {
         }
         let free = (free.start as usize).next_multiple_of(8192)..free.end as usize;
         let mut maker = Maker { zio: pool.zio(), out: image.to_vec(), free, blocks: Vec::new(), done: HashMap::new() };
-        let root = maker.copy(&pool.uberblock().rootbp, Bookmark::root(0), ObjectType::NONE);
+        let root = maker.copy(&pool.uberblock().rootbp, Bookmark::root(ObjectId::MOS), ObjectType::NONE);
         let root = root.unwrap_or_else(|| panic!("{fixture}: no MOS"));
         maker.blocks[root].parents.push((None, ROOTBP_OFFSET));
         let Maker { out, blocks, .. } = maker;

@@ -1,6 +1,6 @@
 //! Encoding of log records: the inverse of decoding a [`Record`], little-endian like everything that is written.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 
 use super::record::OBJECT_BITS;
 use super::{AclPart, AttrPart, Create, RECORD_HEADER_SIZE, Record, Rename, SetAttr, TxType, Write};
@@ -18,24 +18,24 @@ impl Record<'_> {
         match self {
             Record::Commit => {}
             Record::Create(new) => w.create(new),
-            Record::Remove { doid, name } => w.words(&[*doid]).text(name),
-            Record::Link { doid, link_obj, name } => w.words(&[*doid, *link_obj]).text(name),
+            Record::Remove { doid, name } => w.words(&[doid.0]).text(name),
+            Record::Link { doid, link_obj, name } => w.words(&[doid.0, link_obj.0]).text(name),
             Record::Rename(rename) => w.rename(rename),
             Record::Write(write) => w.write(write),
-            Record::Truncate { foid, offset, length } => drop(w.words(&[*foid, *offset, *length])),
+            Record::Truncate { foid, offset, length } => drop(w.words(&[foid.0, *offset, *length])),
             Record::SetAttr(set) => w.setattr(set),
-            Record::AclV0 { foid, count, aces } => w.words(&[*foid, *count]).raw(aces),
+            Record::AclV0 { foid, count, aces } => w.words(&[foid.0, *count]).raw(aces),
             Record::Acl { foid, acl } => {
-                w.words(&[*foid]).words(&acl_counts(acl));
+                w.words(&[foid.0]).words(&acl_counts(acl));
                 w.acl(acl);
             }
             Record::SetSaXattr { foid, name, value } => {
                 let value = value.unwrap_or(&[]);
-                w.words(&[*foid, value.len() as u64]).text(name);
+                w.words(&[foid.0, value.len() as u64]).text(name);
                 w.raw(value);
             }
             Record::CloneRange { foid, offset, length, blksz, bps } => {
-                w.words(&[*foid, *offset, *length, *blksz, bps.len() as u64]);
+                w.words(&[foid.0, *offset, *length, *blksz, bps.len() as u64]);
                 bps.iter().for_each(|bp| w.blkptr(bp));
             }
         }
@@ -44,8 +44,8 @@ impl Record<'_> {
 }
 
 /// The number of a new object with the slots of its dnode, less one, in the top 8 bits (OpenZFS: `LR_FOID_SET_SLOTS`).
-const fn with_slots(object: u64, slots: u64) -> u64 {
-    object & ((1 << OBJECT_BITS) - 1) | slots.saturating_sub(1) << 56
+const fn with_slots(object: ObjectId, slots: u64) -> u64 {
+    object.0 & ((1 << OBJECT_BITS) - 1) | slots.saturating_sub(1) << 56
 }
 
 /// The counts of an ACL: entries, domains, FUIDs, bytes, flags.
@@ -77,7 +77,9 @@ impl Writer {
 
     fn create(&mut self, new: &Create<'_>) {
         let foid = with_slots(new.foid, new.slots);
-        self.words(&[new.doid, foid, new.mode, new.uid, new.gid, new.generation]).words(&new.crtime).words(&[new.rdev]);
+        self.words(&[new.doid.0, foid, new.mode, new.uid, new.gid, new.generation])
+            .words(&new.crtime)
+            .words(&[new.rdev]);
         if let Some(acl) = &new.acl {
             self.words(&acl_counts(acl));
         }
@@ -95,7 +97,7 @@ impl Writer {
     }
 
     fn rename(&mut self, rename: &Rename<'_>) {
-        self.words(&[rename.sdoid, rename.tdoid]);
+        self.words(&[rename.sdoid.0, rename.tdoid.0]);
         if let Some(new) = &rename.whiteout {
             let foid = with_slots(new.foid, new.slots);
             self.words(&[foid, new.mode, new.uid, new.gid, new.generation]).words(&new.crtime).words(&[new.rdev]);
@@ -105,13 +107,13 @@ impl Writer {
     }
 
     fn write(&mut self, write: &Write<'_>) {
-        self.words(&[write.foid, write.offset, write.length, 0]);
+        self.words(&[write.foid.0, write.offset, write.length, 0]);
         self.blkptr(&write.blkptr);
         self.raw(write.data.unwrap_or(&[]));
     }
 
     fn setattr(&mut self, set: &SetAttr<'_>) {
-        self.words(&[set.foid, set.mask, set.mode, set.uid, set.gid, set.size]).words(&set.atime).words(&set.mtime);
+        self.words(&[set.foid.0, set.mask, set.mode, set.uid, set.gid, set.size]).words(&set.atime).words(&set.mtime);
         if let Some(attrs) = &set.attrs {
             self.attrs(attrs);
         }

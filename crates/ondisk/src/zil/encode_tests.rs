@@ -69,8 +69,8 @@ impl Parts {
         let domains = domains.into_iter().filter(|index| *index != 0).zip(&self.texts).map(|(_, text)| &text[..]);
         let own_domains = !with_acl && kind != TxType::Symlink;
         Create {
-            doid: self.word(7),
-            foid: self.word(8) & 0xffff_ffff_ffff,
+            doid: ObjectId(self.word(7)),
+            foid: ObjectId(self.word(8) & 0xffff_ffff_ffff),
             slots: self.word(9) % 256 + 1,
             mode: self.word(10),
             uid,
@@ -88,7 +88,7 @@ impl Parts {
 
     fn rename(&self, kind: TxType) -> Rename<'_> {
         let whiteout = (kind == TxType::RenameWhiteout).then(|| Whiteout {
-            foid: self.word(2) & 0xffff_ffff_ffff,
+            foid: ObjectId(self.word(2) & 0xffff_ffff_ffff),
             slots: self.word(3) % 256 + 1,
             mode: self.word(4),
             uid: self.word(5),
@@ -97,13 +97,19 @@ impl Parts {
             crtime: [self.word(8), self.word(9)],
             rdev: self.word(10),
         });
-        Rename { sdoid: self.word(0), tdoid: self.word(1), src: &self.texts[0], dst: &self.texts[1], whiteout }
+        Rename {
+            sdoid: ObjectId(self.word(0)),
+            tdoid: ObjectId(self.word(1)),
+            src: &self.texts[0],
+            dst: &self.texts[1],
+            whiteout,
+        }
     }
 
     fn setattr(&self) -> SetAttr<'_> {
         let mask = self.word(1);
         SetAttr {
-            foid: self.word(0),
+            foid: ObjectId(self.word(0)),
             mask,
             mode: self.word(2),
             uid: self.word(3) & 0xffff_ffff,
@@ -119,13 +125,13 @@ impl Parts {
     /// A record of a type, with or without its optional data.
     fn record(&self, kind: TxType, full: bool) -> Record<'_> {
         use TxType::*;
-        let (foid, offset, length) = (self.word(0), self.word(1), self.word(2));
+        let (foid, offset, length) = (ObjectId(self.word(0)), self.word(1), self.word(2));
         match kind {
             Commit => Record::Commit,
             Create | Mkdir | Mkxattr | Symlink | CreateAcl | CreateAttr | CreateAclAttr | MkdirAcl | MkdirAttr
             | MkdirAclAttr => Record::Create(self.create(kind)),
             Remove | Rmdir => Record::Remove { doid: foid, name: &self.texts[0] },
-            Link => Record::Link { doid: foid, link_obj: offset, name: &self.texts[0] },
+            Link => Record::Link { doid: foid, link_obj: ObjectId(offset), name: &self.texts[0] },
             Rename | RenameExchange | RenameWhiteout => Record::Rename(self.rename(kind)),
             Write | Write2 => {
                 let (data, length) =

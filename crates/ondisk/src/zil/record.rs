@@ -1,6 +1,6 @@
 //! The bodies of log records, by type. Offsets are from the start of the record.
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 
 use super::{RawRecord, TxType, WRITE_RECORD_SIZE};
 use crate::{BLKPTR_SIZE, BlkPtr, Error};
@@ -20,16 +20,16 @@ pub enum Record<'a> {
     /// REMOVE, RMDIR.
     Remove {
         /// The directory.
-        doid: u64,
+        doid: ObjectId,
         /// The removed entry.
         name: &'a [u8],
     },
     /// LINK.
     Link {
         /// The directory.
-        doid: u64,
+        doid: ObjectId,
         /// The object that got the additional name.
-        link_obj: u64,
+        link_obj: ObjectId,
         /// The name.
         name: &'a [u8],
     },
@@ -40,7 +40,7 @@ pub enum Record<'a> {
     /// TRUNCATE: also punches holes.
     Truncate {
         /// The object.
-        foid: u64,
+        foid: ObjectId,
         /// First byte to free.
         offset: u64,
         /// Bytes to free; 0 means to the end.
@@ -51,7 +51,7 @@ pub enum Record<'a> {
     /// ACL_V0: entries of the fixed 12-byte form.
     AclV0 {
         /// The object.
-        foid: u64,
+        foid: ObjectId,
         /// Number of entries.
         count: u64,
         /// The entries.
@@ -60,14 +60,14 @@ pub enum Record<'a> {
     /// ACL.
     Acl {
         /// The object.
-        foid: u64,
+        foid: ObjectId,
         /// The list.
         acl: AclPart<'a>,
     },
     /// SETSAXATTR: an extended attribute that is stored in the system attributes.
     SetSaXattr {
         /// The object.
-        foid: u64,
+        foid: ObjectId,
         /// The stored name, with its name space.
         name: &'a [u8],
         /// The value; `None` removes the attribute.
@@ -76,7 +76,7 @@ pub enum Record<'a> {
     /// CLONE_RANGE: blocks of another file are cloned into this one.
     CloneRange {
         /// The object.
-        foid: u64,
+        foid: ObjectId,
         /// The start of the range.
         offset: u64,
         /// Its length in bytes.
@@ -92,9 +92,9 @@ pub enum Record<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Create<'a> {
     /// The directory.
-    pub doid: u64,
+    pub doid: ObjectId,
     /// The new object's number.
-    pub foid: u64,
+    pub foid: ObjectId,
     /// Slots of 512 bytes of its dnode.
     pub slots: u64,
     /// Type and permissions.
@@ -153,9 +153,9 @@ pub struct AclPart<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rename<'a> {
     /// The source directory.
-    pub sdoid: u64,
+    pub sdoid: ObjectId,
     /// The target directory.
-    pub tdoid: u64,
+    pub tdoid: ObjectId,
     /// Its old name.
     pub src: &'a [u8],
     /// Its new name.
@@ -168,7 +168,7 @@ pub struct Rename<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whiteout {
     /// Its object number.
-    pub foid: u64,
+    pub foid: ObjectId,
     /// Slots of its dnode.
     pub slots: u64,
     /// Type and permissions.
@@ -189,7 +189,7 @@ pub struct Whiteout {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write<'a> {
     /// The object.
-    pub foid: u64,
+    pub foid: ObjectId,
     /// Offset in it, bytes.
     pub offset: u64,
     /// Length in bytes.
@@ -204,7 +204,7 @@ pub struct Write<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetAttr<'a> {
     /// The object.
-    pub foid: u64,
+    pub foid: ObjectId,
     /// The fields that are set. The bits are those of the writer's operating system; on Linux 1 mode, 2 uid, 4 gid, 8 size, 0x10 atime,
     /// 0x20 mtime, 0x40 ctime.
     pub mask: u64,
@@ -250,6 +250,10 @@ impl<'a> Reader<'a> {
         let e = self.endian;
         let raw = self.take(8)?;
         bytes::u64(raw, 0, e).ok_or(Error::short("log record", 8, raw.len()))
+    }
+
+    fn object(&mut self) -> Result<ObjectId, Error> {
+        self.word().map(ObjectId)
     }
 
     fn half(&mut self) -> Result<u32, Error> {
@@ -310,8 +314,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-const fn object(foid: u64) -> u64 {
-    bytes::bits(foid, 0, OBJECT_BITS)
+const fn object(foid: u64) -> ObjectId {
+    ObjectId(bytes::bits(foid, 0, OBJECT_BITS))
 }
 
 const fn slots(foid: u64) -> u64 {
@@ -333,28 +337,28 @@ pub(super) fn decode<'a>(raw: &RawRecord<'a>) -> Result<Record<'a>, Error> {
         Commit => Record::Commit,
         Create | Mkdir | Mkxattr | Symlink | CreateAcl | CreateAttr | CreateAclAttr | MkdirAcl | MkdirAttr
         | MkdirAclAttr => Record::Create(create(&mut r, kind)?),
-        Remove | Rmdir => Record::Remove { doid: r.word()?, name: r.text()? },
-        Link => Record::Link { doid: r.word()?, link_obj: r.word()?, name: r.text()? },
+        Remove | Rmdir => Record::Remove { doid: r.object()?, name: r.text()? },
+        Link => Record::Link { doid: r.object()?, link_obj: r.object()?, name: r.text()? },
         Rename | RenameExchange | RenameWhiteout => Record::Rename(rename(&mut r, kind)?),
         Write | Write2 => Record::Write(write(&mut r)?),
-        Truncate => Record::Truncate { foid: r.word()?, offset: r.word()?, length: r.word()? },
+        Truncate => Record::Truncate { foid: r.object()?, offset: r.word()?, length: r.word()? },
         Setattr => Record::SetAttr(setattr(&mut r)?),
         AclV0 => {
-            let (foid, count) = (r.word()?, r.word()?);
+            let (foid, count) = (r.object()?, r.word()?);
             Record::AclV0 { foid, count, aces: r.take_u64_len(count.saturating_mul(12))? }
         }
         Acl => {
-            let foid = r.word()?;
+            let foid = r.object()?;
             let counts = r.acl_counts()?;
             Record::Acl { foid, acl: r.acl(counts)? }
         }
         Setsaxattr => {
-            let (foid, size, name) = (r.word()?, r.word()?, r.text()?);
+            let (foid, size, name) = (r.object()?, r.word()?, r.text()?);
             let value = if size == 0 { None } else { Some(r.take_u64_len(size)?) };
             Record::SetSaXattr { foid, name, value }
         }
         CloneRange => {
-            let (foid, offset, length, blksz) = (r.word()?, r.word()?, r.word()?, r.word()?);
+            let (foid, offset, length, blksz) = (r.object()?, r.word()?, r.word()?, r.word()?);
             Record::CloneRange { foid, offset, length, blksz, bps: blkptrs(&mut r)? }
         }
     })
@@ -378,7 +382,7 @@ fn blkptrs(r: &mut Reader<'_>) -> Result<Vec<BlkPtr>, Error> {
 
 fn create<'a>(r: &mut Reader<'a>, kind: TxType) -> Result<Create<'a>, Error> {
     use TxType::*;
-    let (doid, foid) = (r.word()?, r.word()?);
+    let (doid, foid) = (r.object()?, r.word()?);
     let mut new = self::Create {
         doid,
         foid: object(foid),
@@ -415,7 +419,7 @@ fn create<'a>(r: &mut Reader<'a>, kind: TxType) -> Result<Create<'a>, Error> {
 }
 
 fn rename<'a>(r: &mut Reader<'a>, kind: TxType) -> Result<Rename<'a>, Error> {
-    let (sdoid, tdoid) = (r.word()?, r.word()?);
+    let (sdoid, tdoid) = (r.object()?, r.object()?);
     let whiteout = if kind == TxType::RenameWhiteout {
         let foid = r.word()?;
         Some(Whiteout {
@@ -435,7 +439,7 @@ fn rename<'a>(r: &mut Reader<'a>, kind: TxType) -> Result<Rename<'a>, Error> {
 }
 
 fn write<'a>(r: &mut Reader<'a>) -> Result<Write<'a>, Error> {
-    let (foid, offset, length) = (r.word()?, r.word()?, r.word()?);
+    let (foid, offset, length) = (r.object()?, r.word()?, r.word()?);
     r.word()?;
     let blkptr = r.blkptr()?;
     let data = if r.rest().is_empty() { None } else { Some(r.take_u64_len(length)?) };
@@ -444,7 +448,7 @@ fn write<'a>(r: &mut Reader<'a>) -> Result<Write<'a>, Error> {
 
 fn setattr<'a>(r: &mut Reader<'a>) -> Result<SetAttr<'a>, Error> {
     let mut set = SetAttr {
-        foid: r.word()?,
+        foid: r.object()?,
         mask: r.word()?,
         mode: r.word()?,
         uid: r.word()?,

@@ -1,3 +1,5 @@
+use base::ObjectId;
+
 use super::*;
 
 fn record(kind: TxType, body: &[u64], tail: &[u8]) -> Vec<u8> {
@@ -75,7 +77,7 @@ fn every_type_decodes() {
         assert_eq!(rec.header.kind(), Some(kind));
         match rec.decode().unwrap() {
             Record::Create(c) => {
-                assert_eq!((c.doid, c.foid, c.slots, c.name), (34, 5, 4, &b"name"[..]), "{kind:?}");
+                assert_eq!((c.doid, c.foid, c.slots, c.name), (ObjectId(34), ObjectId(5), 4, &b"name"[..]), "{kind:?}");
                 assert_eq!(c.attrs.is_some(), kind.name().ends_with("ATTR") && kind != TxType::Mkxattr, "{kind:?}");
                 if let Some(a) = &c.attrs {
                     assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Objset, Zap};
 use ondisk::dsl::dir_keys;
 use ondisk::{ObjectType, ZilHeader};
@@ -43,7 +44,7 @@ impl Spa {
 
 impl TaskCx<'_> {
     /// Creates a clone of snapshot `origin` below directory `parent`.
-    pub(in crate::dsl) fn clone_snapshot(&self, origin: &Live, parent: u64, name: &str) -> Result<Live, Error> {
+    pub(in crate::dsl) fn clone_snapshot(&self, origin: &Live, parent: ObjectId, name: &str) -> Result<Live, Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         // what cannot be read is not cloned: the log in its root block must be left out
         Objset::open(spa.zio().clone(), origin.id, &origin.phys.bp)?;
@@ -53,7 +54,7 @@ impl TaskCx<'_> {
         self.share_key(origin, dir, id)?;
         if spa.feature_enabled(mos, "livelist")? {
             let livelist = Deadlist::create(mos, tx)?;
-            spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::LIVELIST, livelist)?;
+            spa.zapify(mos, tx, dir)?.add_id(tx, dir_keys::LIVELIST, livelist)?;
             spa.feature_increment(mos, tx, "livelist")?;
         }
         mos.live(id)
@@ -74,10 +75,10 @@ impl TaskCx<'_> {
     }
 
     /// The ZAP in which directory `dir` lists the heads that were cloned of its snapshots.
-    pub(in crate::dsl) fn clones_zap(&self, dir: u64) -> Result<Zap, Error> {
+    pub(in crate::dsl) fn clones_zap(&self, dir: ObjectId) -> Result<Zap, Error> {
         let (mos, tx) = (self.mos, self.tx);
         let id = match mos.dir_phys(dir)?.clones {
-            0 => mos.new_zap(tx, ObjectType::DSL_CLONES)?,
+            ObjectId::NONE => mos.new_zap(tx, ObjectType::DSL_CLONES)?,
             id => id,
         };
         mos.edit_dir(tx, dir, |dir| dir.clones = id)?;

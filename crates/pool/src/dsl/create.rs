@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
 
@@ -73,7 +74,7 @@ impl Spa {
     }
 
     /// Checks the name of a new dataset; returns its parent directory and the last part of the name.
-    pub(in crate::dsl) fn check_new<'a>(&self, mos: &Mos, name: &'a str) -> Result<(u64, &'a str), Error> {
+    pub(in crate::dsl) fn check_new<'a>(&self, mos: &Mos, name: &'a str) -> Result<(ObjectId, &'a str), Error> {
         let (parent, tail) = split_parent(name)?;
         let missing = |error: Error| match error {
             Error::NoSuchDataset { .. } => refused(name, Refusal::NoParent),
@@ -91,18 +92,18 @@ impl Spa {
     }
 
     /// The snapshot that all datasets other than clones descend from; pools before version 11 have none.
-    pub(in crate::dsl) fn origin_snapshot(&self, mos: &Mos) -> Result<Option<u64>, Error> {
-        let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
+    pub(in crate::dsl) fn origin_snapshot(&self, mos: &Mos) -> Result<Option<ObjectId>, Error> {
+        let Some(root) = mos.id_of("root_dataset")? else { return Ok(None) };
         let children = mos.zap(mos.dir_phys(root)?.child_dir_zapobj)?;
-        let Some(dir) = children.lookup_u64("$ORIGIN")? else { return Ok(None) };
+        let Some(dir) = children.lookup_id("$ORIGIN")? else { return Ok(None) };
         let head = mos.dataset_phys(mos.dir_phys(dir)?.head_dataset_obj)?;
-        Ok(Some(head.prev_snap_obj).filter(|id| *id != 0))
+        Ok(Some(head.prev_snap_obj).filter(|id| id.is_some()))
     }
 }
 
 impl TaskCx<'_> {
     /// Creates a directory below `parent`.
-    pub(in crate::dsl) fn new_dir(&self, parent: u64, name: &str) -> Result<u64, Error> {
+    pub(in crate::dsl) fn new_dir(&self, parent: ObjectId, name: &str) -> Result<ObjectId, Error> {
         let dir = self.spa.create_dir(self.mos, self.tx, Some((parent, name)))?;
         if !name.starts_with('$') {
             self.mos.adjust_count(self.tx, parent, ondisk::dsl::dir_keys::FILESYSTEM_COUNT, 1)?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use dmu::{MatchMode, Objset, Zap};
 use ondisk::ObjsetType;
 use ondisk::dsl::{DslDatasetPhys, dataset_keys};
@@ -68,7 +68,7 @@ struct RootType(ObjsetType);
 impl OfObject for RootType {}
 
 pub(in crate::dsl) struct DatasetInner {
-    id: u64,
+    id: ObjectId,
     name: String,
     dir: Dir,
     record: Arc<DatasetRecord>,
@@ -96,7 +96,7 @@ pub struct Hold {
 }
 
 impl Dataset {
-    fn new(dir: &Dir, id: u64, record: Arc<DatasetRecord>, snapshot: Option<&str>) -> Result<Dataset, Error> {
+    fn new(dir: &Dir, id: ObjectId, record: Arc<DatasetRecord>, snapshot: Option<&str>) -> Result<Dataset, Error> {
         let phys = &record.phys;
         if phys.dir_obj != dir.id() {
             return Err(Error::corrupt(id, format!("dataset belongs to directory {}, not {}", phys.dir_obj, dir.id())));
@@ -121,7 +121,7 @@ impl Dataset {
         Ok(Dataset { inner: Arc::new(inner) })
     }
 
-    fn load(pool: &Pool, id: u64) -> Result<Arc<DatasetRecord>, Error> {
+    fn load(pool: &Pool, id: ObjectId) -> Result<Arc<DatasetRecord>, Error> {
         pool.known.of(id, || {
             let object = pool.mos.object(id)?;
             let phys = Mos::bonus(&object, DslDatasetPhys::decode)?;
@@ -129,11 +129,11 @@ impl Dataset {
         })
     }
 
-    pub(in crate::dsl) fn open_head(dir: &Dir, id: u64) -> Result<Dataset, Error> {
+    pub(in crate::dsl) fn open_head(dir: &Dir, id: ObjectId) -> Result<Dataset, Error> {
         Self::new(dir, id, Self::load(&dir.pool, id)?, None)
     }
 
-    pub(in crate::dsl) fn open_snapshot(dir: &Dir, id: u64, name: &str) -> Result<Dataset, Error> {
+    pub(in crate::dsl) fn open_snapshot(dir: &Dir, id: ObjectId, name: &str) -> Result<Dataset, Error> {
         Self::new(dir, id, Self::load(&dir.pool, id)?, Some(name))
     }
 
@@ -145,7 +145,7 @@ impl Dataset {
 
     /// Its object in the MOS, which is also the number of its object set.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.inner.id
     }
 
@@ -258,7 +258,7 @@ impl Dataset {
     /// When the MOS cannot be read.
     pub fn snapshots(&self) -> Result<Vec<Dataset>, Error> {
         let list = NameList::snapshots(self.pool(), self.phys().snapnames_zapobj)?;
-        let open = |(name, id): &(String, u64)| Self::open_snapshot(self.dir(), *id, name);
+        let open = |(name, id): &(String, ObjectId)| Self::open_snapshot(self.dir(), *id, name);
         let mut all = list.entries().iter().map(open).collect::<Result<Vec<_>, _>>()?;
         all.sort_by(|a, b| (a.phys().creation_txg, a.name()).cmp(&(b.phys().creation_txg, b.name())));
         Ok(all)
@@ -268,7 +268,7 @@ impl Dataset {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn snapshot_names(&self) -> Result<Vec<(String, u64)>, Error> {
+    pub fn snapshot_names(&self) -> Result<Vec<(String, ObjectId)>, Error> {
         Ok(NameList::snapshots(self.pool(), self.phys().snapnames_zapobj)?.entries().to_vec())
     }
 
@@ -284,13 +284,13 @@ impl Dataset {
             && let Some(zap) = pool.mos.zap_if(list)?.filter(|zap| zap.normflags() != 0)
         {
             let found = zap.lookup_norm(name, MatchMode::Normalize)?.ok_or_else(missing)?;
-            return Self::open_snapshot(self.dir(), found.value.first(), &mos::text(&zap, &found.name)?);
+            return Self::open_snapshot(self.dir(), ObjectId(found.value.first()), &mos::text(&zap, &found.name)?);
         }
         let look_up = || match pool.mos.zap_if(list)? {
-            Some(zap) => Ok(zap.lookup_u64(name)?),
+            Some(zap) => Ok(zap.lookup_id(name)?),
             None => Ok(None),
         };
-        let id = pool.known.number(list, name, look_up)?.ok_or_else(missing)?;
+        let id = pool.known.id(list, name, look_up)?.ok_or_else(missing)?;
         Self::open_snapshot(self.dir(), id, name)
     }
 
@@ -310,8 +310,8 @@ impl Dataset {
         self.neighbour(self.phys().next_snap_obj)
     }
 
-    fn neighbour(&self, id: u64) -> Result<Option<Dataset>, Error> {
-        if id == 0 { Ok(None) } else { self.pool().dataset_by_id(id).map(Some) }
+    fn neighbour(&self, id: ObjectId) -> Result<Option<Dataset>, Error> {
+        if id.is_none() { Ok(None) } else { self.pool().dataset_by_id(id).map(Some) }
     }
 
     /// The snapshot that a clone was made of. Datasets that were not cloned have none, though OpenZFS gives them one on disk.
@@ -320,7 +320,7 @@ impl Dataset {
     /// When the MOS cannot be read.
     pub fn origin(&self) -> Result<Option<Dataset>, Error> {
         let id = self.dir().phys().origin_obj;
-        if self.is_snapshot() || id == 0 || Some(id) == self.pool().origin_snap_obj {
+        if self.is_snapshot() || id.is_none() || Some(id) == self.pool().origin_snap_obj {
             return Ok(None);
         }
         self.pool().dataset_by_id(id).map(Some)
@@ -337,7 +337,7 @@ impl Dataset {
             return Ok(Vec::new());
         }
         // what comes next after the origin need not be the clone's head: it may be the clone's first snapshot
-        zap.entries()?.map(|entry| self.pool().dataset_by_id(entry?.value.first())?.head()).collect()
+        zap.entries()?.map(|entry| self.pool().dataset_by_id(ObjectId(entry?.value.first()))?.head()).collect()
     }
 
     /// The heads directly below in the hierarchy, sorted by name, special ones left out.
@@ -398,6 +398,14 @@ impl Dataset {
         }
     }
 
+    /// The object that the extension of the dataset has under `key`.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn field_id(&self, key: &str) -> Result<Option<ObjectId>, Error> {
+        Ok(self.field(key)?.map(ObjectId))
+    }
+
     /// Whether the dataset uses the feature of this name (`large_blocks`) or guid.
     ///
     /// # Errors
@@ -429,9 +437,9 @@ impl Dataset {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, Error> {
+    pub fn redact_snaps(&self) -> Result<Option<Vec<Guid>>, Error> {
         let Some(zap) = self.extension()? else { return Ok(None) };
-        Ok(zap.lookup(dataset_keys::REDACTED_DATASETS)?.map(|v| v.u64s()))
+        Ok(zap.lookup(dataset_keys::REDACTED_DATASETS)?.map(|v| v.iter().map(Guid).collect()))
     }
 
     /// Whether a redacted send left parts of it out.
@@ -458,8 +466,8 @@ impl Dataset {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn ivset_guid(&self) -> Result<Option<u64>, Error> {
-        self.field(dataset_keys::IVSET_GUID)
+    pub fn ivset_guid(&self) -> Result<Option<Guid>, Error> {
+        Ok(self.field(dataset_keys::IVSET_GUID)?.map(Guid))
     }
 }
 
@@ -490,7 +498,7 @@ impl Pool {
     ///
     /// # Errors
     /// When there is none, or the MOS cannot be read.
-    pub fn dataset_by_id(self: &Arc<Self>, id: u64) -> Result<Dataset, Error> {
+    pub fn dataset_by_id(self: &Arc<Self>, id: ObjectId) -> Result<Dataset, Error> {
         let record = Dataset::load(self, id)?;
         let dir = self.dir_by_id(record.phys.dir_obj)?;
         if !record.phys.is_snapshot() {

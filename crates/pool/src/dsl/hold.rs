@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDatasetPhys;
 
@@ -53,7 +54,7 @@ impl Spa {
         for (name, snap, tag) in found {
             // one before may have made the list
             let list = match cx.mos.dataset_phys(snap.id)?.userrefs_obj {
-                0 => {
+                ObjectId::NONE => {
                     let list = cx.mos.new_zap(cx.tx, ObjectType::USERREFS)?;
                     cx.mos.edit_dataset(cx.tx, snap.id, |phys| phys.userrefs_obj = list)?;
                     list

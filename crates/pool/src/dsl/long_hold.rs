@@ -14,6 +14,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use base::ObjectId;
 use parking_lot::Mutex;
 
 use crate::dsl::Refusal;
@@ -28,21 +29,21 @@ pub(in crate::dsl) struct LongHolds(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    held: BTreeMap<u64, usize>,
-    doomed: BTreeSet<u64>,
+    held: BTreeMap<ObjectId, usize>,
+    doomed: BTreeSet<ObjectId>,
 }
 
 impl LongHolds {
-    pub(in crate::dsl) fn is_held(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_held(&self, id: ObjectId) -> bool {
         self.0.lock().held.contains_key(&id)
     }
 
-    pub(in crate::dsl) fn is_doomed(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_doomed(&self, id: ObjectId) -> bool {
         self.0.lock().doomed.contains(&id)
     }
 
     /// Takes a hold; `None` if the dataset is about to be destroyed or changed.
-    fn hold(self: &Arc<Self>, id: u64) -> Option<LongHold> {
+    fn hold(self: &Arc<Self>, id: ObjectId) -> Option<LongHold> {
         let mut state = self.0.lock();
         if state.doomed.contains(&id) {
             return None;
@@ -52,7 +53,7 @@ impl LongHolds {
     }
 
     /// Refuses new holds on the dataset from now on. `false` if it is held.
-    pub(in crate::dsl) fn doom(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn doom(&self, id: ObjectId) -> bool {
         let mut state = self.0.lock();
         let free = !state.held.contains_key(&id);
         if free {
@@ -69,7 +70,7 @@ impl LongHolds {
 
 /// A hold on a dataset for a long read; released when dropped.
 #[must_use]
-pub struct LongHold(Option<(Arc<LongHolds>, u64)>);
+pub struct LongHold(Option<(Arc<LongHolds>, ObjectId)>);
 
 impl Drop for LongHold {
     fn drop(&mut self) {
@@ -124,7 +125,7 @@ impl Spa {
         self.dsl.open_datasets.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
     }
 
-    pub(in crate::dsl) fn is_held_elsewhere(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_held_elsewhere(&self, id: ObjectId) -> bool {
         self.held_elsewhere().is_some_and(|others| others.is_held(self.guid(), id))
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use base::ObjectId;
 use dmu::{MatchMode, Tx};
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 
@@ -74,19 +75,19 @@ pub(in crate::dsl) fn check_name(name: &str) -> Result<(), Error> {
 
 impl Spa {
     /// The directory of this full name.
-    pub(in crate::dsl) fn find_dir(&self, mos: &Mos, name: &str) -> Result<u64, Error> {
+    pub(in crate::dsl) fn find_dir(&self, mos: &Mos, name: &str) -> Result<ObjectId, Error> {
         let missing = || Error::no_dataset(name);
         let mut parts = name.split('/');
         if parts.next() != Some(self.name()) {
             return Err(missing());
         }
-        let mut dir = mos.number("root_dataset")?.ok_or_else(missing)?;
+        let mut dir = mos.id_of("root_dataset")?.ok_or_else(missing)?;
         for part in parts {
             if part.starts_with('$') {
                 return Err(Error::InvalidName { name: name.to_string(), why: "a directory of the pool's own" });
             }
             let children = mos.zap_if(mos.dir_phys(dir)?.child_dir_zapobj)?.ok_or_else(missing)?;
-            dir = children.lookup_u64(part)?.ok_or_else(missing)?;
+            dir = children.lookup_id(part)?.ok_or_else(missing)?;
         }
         Ok(dir)
     }
@@ -94,7 +95,7 @@ impl Spa {
     /// The head of this full name.
     pub(in crate::dsl) fn find_head(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
         match mos.dir_phys(self.find_dir(mos, name)?)?.head_dataset_obj {
-            0 => Err(Error::no_dataset(name)),
+            ObjectId::NONE => Err(Error::no_dataset(name)),
             id => mos.live(id),
         }
     }
@@ -131,7 +132,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn dataset_phys(&self, id: u64) -> Result<DslDatasetPhys, Error> {
+    pub fn dataset_phys(&self, id: ObjectId) -> Result<DslDatasetPhys, Error> {
         Mos::bonus(&self.mos.object(id)?, DslDatasetPhys::decode)
     }
 
@@ -139,19 +140,19 @@ impl Pool {
     ///
     /// # Errors
     /// When one of the two cannot be read, or the chain does not go back in time.
-    pub fn snapshot_before(&self, id: u64) -> Result<Option<(u64, DslDatasetPhys)>, Error> {
+    pub fn snapshot_before(&self, id: ObjectId) -> Result<Option<(ObjectId, DslDatasetPhys)>, Error> {
         Ok(self.mos.before(&self.mos.live(id)?)?.map(|before| (before.id, before.phys)))
     }
 }
 
 impl Mos {
     /// The object of snapshot `snap` of a head.
-    pub(in crate::dsl) fn snapshot_id(&self, head: &DslDatasetPhys, snap: &str) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn snapshot_id(&self, head: &DslDatasetPhys, snap: &str) -> Result<Option<ObjectId>, Error> {
         let Some(zap) = self.zap_if(head.snapnames_zapobj)? else { return Ok(None) };
         if head.flags & DslDatasetPhys::FLAG_CI_DATASET != 0 && zap.normflags() != 0 {
-            return Ok(zap.lookup_norm(snap, MatchMode::Normalize)?.map(|found| found.value.first()));
+            return Ok(zap.lookup_norm(snap, MatchMode::Normalize)?.map(|found| found.value.id()));
         }
-        Ok(zap.lookup_u64(snap)?)
+        Ok(zap.lookup_id(snap)?)
     }
 
     /// The name of a snapshot in the list of its head.
@@ -161,16 +162,16 @@ impl Mos {
     }
 
     /// The names of all snapshots of a head, by their objects.
-    pub(in crate::dsl) fn snapshot_names(&self, head: &DslDatasetPhys) -> Result<BTreeMap<u64, String>, Error> {
+    pub(in crate::dsl) fn snapshot_names(&self, head: &DslDatasetPhys) -> Result<BTreeMap<ObjectId, String>, Error> {
         let named = mos::named_entries(&self.zap(head.snapnames_zapobj)?)?;
-        Ok(named.into_iter().map(|(name, id)| (id.first(), name)).collect())
+        Ok(named.into_iter().map(|(name, id)| (id.id(), name)).collect())
     }
 
     /// The full name of directory `id`, in the pool `pool`.
-    pub(in crate::dsl) fn dir_name(&self, pool: &str, id: u64) -> Result<String, Error> {
+    pub(in crate::dsl) fn dir_name(&self, pool: &str, id: ObjectId) -> Result<String, Error> {
         let mut parts = Vec::new();
         let (mut id, mut phys) = (id, self.dir_phys(id)?);
-        while phys.parent_obj != 0 {
+        while phys.parent_obj.is_some() {
             if parts.len() > NESTING_MAX + 1 {
                 return Err(Error::corrupt(id, "directories are nested too deeply"));
             }
@@ -192,8 +193,8 @@ impl Mos {
         Ok(format!("{dir}@{}", self.snapshot_name(dataset)?))
     }
 
-    fn name_of(&self, zap: u64, id: u64) -> Result<String, Error> {
-        let found = mos::named_entries(&self.zap(zap)?)?.into_iter().find(|(_, value)| value.first() == id);
+    fn name_of(&self, zap: ObjectId, id: ObjectId) -> Result<String, Error> {
+        let found = mos::named_entries(&self.zap(zap)?)?.into_iter().find(|(_, value)| value.id() == id);
         found.map(|(name, _)| name).ok_or_else(|| Error::corrupt(zap, format!("no name of object {id}")))
     }
 }

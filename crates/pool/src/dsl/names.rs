@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use base::ObjectId;
 use parking_lot::RwLock;
 
 use crate::dsl::dir::DirInner;
@@ -21,9 +22,9 @@ const LIMIT: usize = 1 << 20;
 /// A ZAP of names.
 pub(in crate::dsl) struct NameList {
     /// In the order of the ZAP.
-    entries: Vec<(String, u64)>,
+    entries: Vec<(String, ObjectId)>,
     /// The places of objects in `entries`, once a name was asked for.
-    places: OnceLock<HashMap<u64, usize>>,
+    places: OnceLock<HashMap<ObjectId, usize>>,
 }
 
 impl OfObject for NameList {
@@ -36,7 +37,7 @@ impl OfObject for NameList {
 pub(in crate::dsl) struct ChildList {
     list: NameList,
     /// A directory that the list names twice: damage.
-    twice: Option<u64>,
+    twice: Option<ObjectId>,
 }
 
 impl OfObject for ChildList {
@@ -47,7 +48,7 @@ impl OfObject for ChildList {
 
 impl ChildList {
     /// The directories that ZAP `list` names.
-    pub(in crate::dsl) fn load(pool: &Pool, list: u64) -> Result<Arc<ChildList>, Error> {
+    pub(in crate::dsl) fn load(pool: &Pool, list: ObjectId) -> Result<Arc<ChildList>, Error> {
         pool.known.of(list, || {
             let mut list = NameList::load(pool, list)?;
             list.entries.sort_unstable();
@@ -60,29 +61,29 @@ impl ChildList {
     ///
     /// # Errors
     /// When a directory has two names: it would be gone through twice, one below it four times, and so on.
-    pub(in crate::dsl) fn entries(&self) -> Result<&[(String, u64)], Error> {
+    pub(in crate::dsl) fn entries(&self) -> Result<&[(String, ObjectId)], Error> {
         self.twice.map_or(Ok(&self.list.entries), |id| Err(mos::two_names(id)))
     }
 }
 
 impl NameList {
     /// The snapshots that ZAP `list` names, in its order.
-    pub(in crate::dsl) fn snapshots(pool: &Pool, list: u64) -> Result<Arc<NameList>, Error> {
+    pub(in crate::dsl) fn snapshots(pool: &Pool, list: ObjectId) -> Result<Arc<NameList>, Error> {
         pool.known.of(list, || NameList::load(pool, list))
     }
 
-    fn load(pool: &Pool, list: u64) -> Result<NameList, Error> {
+    fn load(pool: &Pool, list: ObjectId) -> Result<NameList, Error> {
         let entries = pool.mos.zap_if(list)?.map_or_else(|| Ok(Vec::new()), |zap| mos::named_entries(&zap))?;
-        let entries = entries.into_iter().map(|(name, value)| (name, value.first())).collect();
+        let entries = entries.into_iter().map(|(name, value)| (name, value.id())).collect();
         Ok(NameList { entries, places: OnceLock::new() })
     }
 
     /// All names with their objects.
-    pub(in crate::dsl) fn entries(&self) -> &[(String, u64)] {
+    pub(in crate::dsl) fn entries(&self) -> &[(String, ObjectId)] {
         &self.entries
     }
 
-    fn name_of(&self, id: u64) -> Option<&str> {
+    fn name_of(&self, id: ObjectId) -> Option<&str> {
         let index = || self.entries.iter().enumerate().map(|(n, (_, id))| (*id, n)).collect();
         let place = self.places.get_or_init(index).get(&id)?;
         self.entries.get(*place).map(|(name, _)| name.as_str())
@@ -92,11 +93,11 @@ impl NameList {
 /// The directories of a view, by object. The lock is held for a look into the map, never over I/O.
 #[derive(Default)]
 pub(crate) struct Names {
-    dirs: RwLock<HashMap<u64, Arc<DirInner>>>,
+    dirs: RwLock<HashMap<ObjectId, Arc<DirInner>>>,
 }
 
 impl Names {
-    pub(in crate::dsl) fn dir(&self, id: u64) -> Option<Arc<DirInner>> {
+    pub(in crate::dsl) fn dir(&self, id: ObjectId) -> Option<Arc<DirInner>> {
         self.dirs.read().get(&id).cloned()
     }
 
@@ -111,14 +112,14 @@ impl Names {
 
 impl Pool {
     /// The name of directory `id` in its parent.
-    pub(in crate::dsl) fn child_name(&self, parent: &DirInner, id: u64) -> Result<String, Error> {
+    pub(in crate::dsl) fn child_name(&self, parent: &DirInner, id: ObjectId) -> Result<String, Error> {
         let names = ChildList::load(self, parent.phys().child_dir_zapobj)?;
         let missing = || Error::corrupt(id, format!("directory is not among the children of '{}'", parent.name));
         names.list.name_of(id).map(str::to_owned).ok_or_else(missing)
     }
 
     /// The name of snapshot `id` among those that `list` names.
-    pub(in crate::dsl) fn snapshot_name(&self, list: u64, id: u64) -> Result<String, Error> {
+    pub(in crate::dsl) fn snapshot_name(&self, list: ObjectId, id: ObjectId) -> Result<String, Error> {
         let names = NameList::snapshots(self, list)?;
         let missing = || Error::corrupt(id, "snapshot is not in the list of its dataset");
         names.name_of(id).map(str::to_owned).ok_or_else(missing)

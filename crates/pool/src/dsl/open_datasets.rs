@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
@@ -34,7 +34,7 @@ const OPEN_TRIES: usize = 16;
 
 /// A dataset whose object set is open for writing.
 pub(in crate::dsl) struct OpenDataset {
-    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) id: ObjectId,
     pub(in crate::dsl) objset: Arc<Objset>,
     /// The rules by which its blocks are written; changes with properties.
     pub(in crate::dsl) policy: RwLock<WritePolicy>,
@@ -94,7 +94,7 @@ impl OpenDataset {
 /// The heads that are open, by dataset.
 #[derive(Default)]
 struct Open {
-    heads: BTreeMap<u64, Arc<OpenDataset>>,
+    heads: BTreeMap<ObjectId, Arc<OpenDataset>>,
     /// A count of occasions on which the root block of a dataset that is not open may have changed: a head was forgotten, a task with dooms ended.
     era: u64,
 }
@@ -106,7 +106,7 @@ pub(in crate::dsl) struct OpenDatasets {
     /// Held by the sync thread for each pass. A check of use from elsewhere waits for it, since references of the sync thread's own are no use.
     working: ReentrantMutex<()>,
     /// Pending changes to datasets and directories.
-    pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
+    pending: Mutex<BTreeMap<ObjectId, Arc<Pending>>>,
     /// Long holds of readers.
     long_holds: Arc<LongHolds>,
     /// Object sets whose blocks a txg takes for files of others, and which do not go before that txg has its references to them.
@@ -117,12 +117,12 @@ pub(in crate::dsl) struct OpenDatasets {
 
 impl OpenDatasets {
     /// Returns an open head, to look at. Who changes its contents takes the object set itself: [`OpenDatasets::objset`].
-    pub(in crate::dsl) fn get(&self, id: u64) -> Option<Arc<OpenDataset>> {
+    pub(in crate::dsl) fn get(&self, id: ObjectId) -> Option<Arc<OpenDataset>> {
         self.open.lock().heads.get(&id).cloned()
     }
 
     /// Returns the object set of an open head, which is in use from now on.
-    pub(in crate::dsl) fn objset(&self, id: u64) -> Option<Arc<Objset>> {
+    pub(in crate::dsl) fn objset(&self, id: ObjectId) -> Option<Arc<Objset>> {
         self.open.lock().heads.get(&id).map(|head| head.objset.clone())
     }
 
@@ -148,7 +148,7 @@ impl OpenDatasets {
     }
 
     /// Returns the pending changes to the dataset or directory in object `id`.
-    pub(in crate::dsl) fn pending(&self, id: u64) -> Arc<Pending> {
+    pub(in crate::dsl) fn pending(&self, id: ObjectId) -> Arc<Pending> {
         let mut all = self.pending.lock();
         if all.len() >= PENDING_MAX {
             all.retain(|_, pending| Arc::strong_count(pending) > 1);
@@ -173,7 +173,7 @@ impl OpenDatasets {
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use, or if the next txg, which is open already, has changes of it.
-    pub(in crate::dsl) fn evict(&self, ids: &[u64], txg: Txg) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn evict(&self, ids: &[ObjectId], txg: Txg) -> Result<(), Refusal> {
         if !ids.iter().all(|id| self.long_holds.doom(*id)) {
             return Err(Refusal::Busy);
         }
@@ -203,7 +203,7 @@ impl OpenDatasets {
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use; nothing was done then.
-    pub(in crate::dsl) fn close_unused(&self, ids: &[u64]) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn close_unused(&self, ids: &[ObjectId]) -> Result<(), Refusal> {
         self.close(ids, |_| false, || ())
     }
 
@@ -211,11 +211,11 @@ impl OpenDatasets {
     ///
     /// # Errors
     /// As [`OpenDatasets::close_unused`].
-    pub(in crate::dsl) fn close_clean(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn close_clean(&self, ids: &[ObjectId], then: impl FnOnce()) -> Result<(), Refusal> {
         self.close(ids, OpenDataset::is_dirty, then)
     }
 
-    fn close(&self, ids: &[u64], busy: impl Fn(&OpenDataset) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
+    fn close(&self, ids: &[ObjectId], busy: impl Fn(&OpenDataset) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
         let _working = self.working();
         let mut open = self.open.lock();
         if self.any_is(&open, ids, busy) {
@@ -230,19 +230,19 @@ impl OpenDatasets {
     }
 
     /// Returns whether any of these is in use.
-    pub(in crate::dsl) fn in_use(&self, ids: &[u64]) -> bool {
+    pub(in crate::dsl) fn in_use(&self, ids: &[ObjectId]) -> bool {
         let _working = self.working();
         self.any_is(&self.open.lock(), ids, |_| false)
     }
 
     /// Returns whether any of these is in use, held, or else `busy`.
-    fn any_is(&self, open: &Open, ids: &[u64], busy: impl Fn(&OpenDataset) -> bool) -> bool {
+    fn any_is(&self, open: &Open, ids: &[ObjectId], busy: impl Fn(&OpenDataset) -> bool) -> bool {
         let held = ids.iter().any(|id| self.long_holds.is_held(*id));
         held || ids.iter().filter_map(|id| open.heads.get(id)).any(|head| head.is_used() || busy(head))
     }
 
     /// Returns whether it is open for a change, or has a change that is not on disk yet.
-    pub(in crate::dsl) fn is_open_or_dirty(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_open_or_dirty(&self, id: ObjectId) -> bool {
         let _working = self.working();
         self.open.lock().heads.get(&id).is_some_and(|head| head.is_used() || head.is_dirty())
     }
@@ -283,7 +283,7 @@ impl Spa {
     }
 
     /// As [`Spa::objset`], for the head in object `id`, as the MOS has it now.
-    pub(in crate::dsl) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
+    pub(in crate::dsl) fn open_head(&self, mos: &Mos, id: ObjectId, name: &str) -> Result<Arc<Objset>, Error> {
         self.open_head_as(mos, id, name, false)
     }
 
@@ -291,14 +291,14 @@ impl Spa {
     pub(in crate::dsl) fn open_head_as(
         &self,
         mos: &Mos,
-        id: u64,
+        id: ObjectId,
         name: &str,
         to_replay: bool,
     ) -> Result<Arc<Objset>, Error> {
         for _ in 0..OPEN_TRIES {
             let era = self.dsl.open_datasets.era();
             let phys = mos.dataset_phys(id)?;
-            let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
+            let key = mos.extra_id(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
             if let Some(key) = key
                 && errata::is_old(&KeyInfo::load(mos, key)?)
             {
@@ -351,7 +351,7 @@ impl Spa {
     }
 
     /// Checks that a head can be opened for a change: no long hold keeps it as it is.
-    fn check_not_owned(&self, id: u64, name: &str) -> Result<(), Error> {
+    fn check_not_owned(&self, id: ObjectId, name: &str) -> Result<(), Error> {
         let held = self.dsl.open_datasets.long_holds().is_held(id) || self.is_held_elsewhere(id);
         if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
     }
@@ -361,12 +361,12 @@ impl Spa {
         &self,
         mos: &Mos,
         objset: Arc<Objset>,
-        dir: u64,
+        dir: ObjectId,
     ) -> Result<Arc<Objset>, Error> {
         Ok(self.dsl.open_datasets.insert(self.new_head(mos, objset, dir)?))
     }
 
-    fn new_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<OpenDataset>, Error> {
+    fn new_head(&self, mos: &Mos, objset: Arc<Objset>, dir: ObjectId) -> Result<Arc<OpenDataset>, Error> {
         let policy = self.policy_of(mos, dir)?;
         if let Some(others) = self.held_elsewhere() {
             others.opened(self.guid(), objset.id());
@@ -375,7 +375,7 @@ impl Spa {
     }
 
     /// Applies changed properties of directory `dir` to open heads in it, and below it.
-    pub(in crate::dsl) fn refresh_open_datasets(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn refresh_open_datasets(&self, mos: &Mos, dir: ObjectId) -> Result<(), Error> {
         self.note_props_changed();
         for head in self.dsl.open_datasets.all() {
             let own = mos.dataset_phys(head.id)?.dir_obj;
@@ -394,7 +394,7 @@ impl Spa {
     }
 
     /// Sets whether blocks written to an open head stay out of the cache from now on.
-    pub(in crate::dsl) fn set_uncached(&self, id: u64, uncached: bool) {
+    pub(in crate::dsl) fn set_uncached(&self, id: ObjectId, uncached: bool) {
         if let Some(head) = self.dsl.open_datasets.get(id) {
             head.policy.write().uncached = uncached;
         }
@@ -416,12 +416,13 @@ impl Spa {
     fn sync_dataset(&self, mos: &Mos, tx: &Tx, head: &OpenDataset) -> Result<(), Error> {
         let phys = mos.dataset_phys(head.id)?;
         let dir = mos.dir_phys(phys.dir_obj)?;
-        let creation = |id: u64| if id == 0 { Ok(Txg(0)) } else { mos.dataset_phys(id).map(|p| p.creation_txg) };
+        let creation =
+            |id: ObjectId| if id.is_none() { Ok(Txg(0)) } else { mos.dataset_phys(id).map(|p| p.creation_txg) };
         let before_last = match phys.prev_snap_obj {
-            0 => Txg(0),
+            ObjectId::NONE => Txg(0),
             id => mos.dataset_phys(id)?.prev_snap_txg,
         };
-        let livelist = mos.extra(phys.dir_obj, dir_keys::LIVELIST)?;
+        let livelist = mos.extra_id(phys.dir_obj, dir_keys::LIVELIST)?;
         let gather = Gather::new(mos, phys.prev_snap_txg, before_last, creation(dir.origin_obj)?)
             .with_livelist(livelist.is_some())
             .with_marks(mos.counting_marks(head.id, phys.prev_snap_txg)?);
@@ -458,7 +459,7 @@ impl Spa {
             mos.transfer(tx, before.dir_obj, tally.to_snap, Used::Head, Used::Snap)?;
             self.last_snapshot_alone(mos, tx, head.id, before.prev_snap_obj, tally.only_last)?;
         }
-        if let Some(id) = mos.extra(before.dir_obj, dir_keys::LIVELIST)?.filter(|_| !tally.live.is_empty()) {
+        if let Some(id) = mos.extra_id(before.dir_obj, dir_keys::LIVELIST)?.filter(|_| !tally.live.is_empty()) {
             self.append_livelist(mos, tx, id, tally.live.clone())?;
             self.tend_livelist(mos, tx, head.id)?;
         }
@@ -475,7 +476,7 @@ impl Spa {
     }
 
     /// Appends to the livelist of a clone (OpenZFS: `dsl_flush_pending_livelist`).
-    fn append_livelist(&self, mos: &Mos, tx: &Tx, id: u64, mut live: Vec<(BlkPtr, bool)>) -> Result<(), Error> {
+    fn append_livelist(&self, mos: &Mos, tx: &Tx, id: ObjectId, mut live: Vec<(BlkPtr, bool)>) -> Result<(), Error> {
         // allocations of this txg precede its frees
         live.sort_by_key(|(_, freed)| *freed);
         let mut livelist = Deadlist::open(mos, id)?;
@@ -492,8 +493,8 @@ impl Spa {
     }
 
     /// Books blocks that the head dropped and only its last snapshot has: they are unique to the snapshot now.
-    fn last_snapshot_alone(&self, mos: &Mos, tx: &Tx, head: u64, snap: u64, bytes: u64) -> Result<(), Error> {
-        if snap == 0 || bytes == 0 || mos.dataset_phys(snap)?.next_snap_obj != head {
+    fn last_snapshot_alone(&self, mos: &Mos, tx: &Tx, head: ObjectId, snap: ObjectId, bytes: u64) -> Result<(), Error> {
+        if snap.is_none() || bytes == 0 || mos.dataset_phys(snap)?.next_snap_obj != head {
             return Ok(());
         }
         mos.grow_unique(tx, snap, bytes)
@@ -513,7 +514,7 @@ impl Spa {
     }
 
     /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
-    pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
+    pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: ObjectId, name: &'static str) {
         self.task_of(tx, move |cx| match cx.mos.dataset_phys(id) {
             // it was destroyed in the same txg
             Err(error) if error.is_not_found() => Ok(()),
@@ -526,7 +527,7 @@ impl Spa {
         &self,
         mos: &Mos,
         tx: &Tx,
-        id: u64,
+        id: ObjectId,
         name: &str,
     ) -> Result<(), Error> {
         let def = feature::by_name(name).ok_or_else(|| Error::Features(vec![name.to_string()]))?;
@@ -539,7 +540,7 @@ impl Spa {
     }
 
     /// Returns the ZAP that extends a directory or dataset; makes it if there is none (OpenZFS: `dmu_object_zapify`).
-    pub(in crate::dsl) fn zapify(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<Zap, Error> {
+    pub(in crate::dsl) fn zapify(&self, mos: &Mos, tx: &Tx, id: ObjectId) -> Result<Zap, Error> {
         let object = mos.object(id)?;
         if !object.phys().object_type.is_zap() {
             object.set_type(tx, ObjectType::OTN_ZAP_METADATA)?;

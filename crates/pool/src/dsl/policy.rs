@@ -1,5 +1,6 @@
 //! How a dataset's blocks are written, by its properties (OpenZFS: `checksum_changed_cb` and the like).
 
+use base::ObjectId;
 use codec::{ChecksumKind, Compress};
 use dmu::{PrimaryCache, RedundantMetadata, WritePolicy};
 use ondisk::dsl::dir_keys;
@@ -19,7 +20,7 @@ const LEVEL_SHIFT: u32 = 7;
 
 impl Spa {
     /// Returns the rules of the dataset in directory `dir`, as its properties are now.
-    pub(in crate::dsl) fn policy_of(&self, mos: &Mos, dir: u64) -> Result<WritePolicy, Error> {
+    pub(in crate::dsl) fn policy_of(&self, mos: &Mos, dir: ObjectId) -> Result<WritePolicy, Error> {
         // a stored value that no property can have counts as unset
         let number = |name: &str| -> Result<u64, Error> {
             let def = prop::find(name);
@@ -57,7 +58,7 @@ impl Spa {
                 3 => RedundantMetadata::None,
                 _ => RedundantMetadata::All,
             },
-            encrypt: mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
+            encrypt: mos.extra_id(dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
             special_small: number("special_small_blocks")?,
             primary_cache: primary_cache(number("primarycache")?),
             ..plain

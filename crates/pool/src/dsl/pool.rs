@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
 
@@ -34,14 +34,14 @@ impl Datasets for Spa {
         props::write::check_root_props(props)
     }
 
-    fn create_dirs(&self, mos: &Mos, tx: &Tx) -> Result<u64, Error> {
+    fn create_dirs(&self, mos: &Mos, tx: &Tx) -> Result<ObjectId, Error> {
         let root = self.create_dir(mos, tx, None)?;
         self.create_dir(mos, tx, Some((root, MOS_DIR)))?;
         self.create_dir(mos, tx, Some((root, "$FREE")))?;
         Ok(root)
     }
 
-    fn create_root(self: &Arc<Self>, mos: &Mos, tx: &Tx, dir: u64, new: NewRoot) -> Result<(), Error> {
+    fn create_root(self: &Arc<Self>, mos: &Mos, tx: &Tx, dir: ObjectId, new: NewRoot) -> Result<(), Error> {
         let origin = self.create_origin(mos, tx, dir)?;
         let head = self.create_head(mos, tx, dir, Some(origin))?;
         let plan = match new.key {
@@ -59,7 +59,7 @@ impl Datasets for Spa {
         self.fill_root(mos, tx, (dir, head), new.populate)
     }
 
-    fn claim(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<u64>, Error> {
+    fn claim(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<ObjectId>, Error> {
         self.claim_logs(pool, lost_ok)
     }
 
@@ -67,7 +67,7 @@ impl Datasets for Spa {
         self.resume_freeing()
     }
 
-    fn opened(self: &Arc<Self>, claimed: &[u64]) -> Result<(), Error> {
+    fn opened(self: &Arc<Self>, claimed: &[ObjectId]) -> Result<(), Error> {
         self.close_claimed(claimed);
         self.destroy_inconsistent()
     }
@@ -95,9 +95,9 @@ impl Datasets for Spa {
     }
 
     fn mos_grew(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {
-        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let Some(root) = mos.id_of("root_dataset")? else { return Ok(()) };
         let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
-        match children.map(|zap| zap.lookup_u64(MOS_DIR)).transpose()?.flatten() {
+        match children.map(|zap| zap.lookup_id(MOS_DIR)).transpose()?.flatten() {
             Some(dir) => mos.did_use(tx, dir, Used::Head, delta),
             None => Ok(()),
         }
@@ -125,14 +125,20 @@ impl Datasets for Spa {
 }
 
 impl DatasetNames for Pool {
-    fn dataset_name(self: &Arc<Self>, id: u64) -> Result<String, Error> {
+    fn dataset_name(self: &Arc<Self>, id: ObjectId) -> Result<String, Error> {
         Ok(self.dataset_by_id(id)?.name().to_string())
     }
 }
 
 impl Spa {
     /// Makes the object set of the root file system in directory and dataset `(dir, id)`.
-    fn fill_root(&self, mos: &Mos, tx: &Tx, (dir, id): (u64, u64), populate: Option<Populate>) -> Result<(), Error> {
+    fn fill_root(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        (dir, id): (ObjectId, ObjectId),
+        populate: Option<Populate>,
+    ) -> Result<(), Error> {
         let objset = Objset::create(self.zio().clone(), id, ObjsetType::Zfs, self.accounting_flags(mos)?, tx)?;
         if let Some(populate) = populate {
             populate(&objset, tx)?;

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 
@@ -36,8 +36,8 @@ struct Promotion {
     origin: Live,
     origin_head: Live,
     /// The directories of the clone and of its origin.
-    dir: u64,
-    origin_dir: u64,
+    dir: ObjectId,
+    origin_dir: ObjectId,
     /// The snapshot that the origin's head is a clone of, if only of `$ORIGIN`.
     origin_origin: Option<Live>,
     /// The snapshots that move, the newest first, with their names.
@@ -72,9 +72,9 @@ impl Spa {
     }
 
     /// Returns whether directory `dir` is that of a clone.
-    pub(in crate::dsl) fn is_clone(&self, mos: &Mos, dir: u64) -> Result<bool, Error> {
+    pub(in crate::dsl) fn is_clone(&self, mos: &Mos, dir: ObjectId) -> Result<bool, Error> {
         let origin = mos.dir_phys(dir)?.origin_obj;
-        Ok(origin != 0 && Some(origin) != self.origin_snapshot(mos)?)
+        Ok(origin.is_some() && Some(origin) != self.origin_snapshot(mos)?)
     }
 
     fn plan_promotion(&self, mos: &Mos, name: &str) -> Result<Promotion, Error> {
@@ -98,11 +98,11 @@ impl Spa {
         let own = mos.chain(clone.id, origin.id)?;
         let left = mos.chain(origin_head.id, origin.id)?;
         let first_own = own.last().cloned().ok_or_else(|| refused(name, Refusal::NotClone))?;
-        let origin_origin = if above.origin_obj == 0 { None } else { Some(mos.live(above.origin_obj)?) };
+        let origin_origin = if above.origin_obj.is_none() { None } else { Some(mos.live(above.origin_obj)?) };
         let dead = |ds: &Live, since: Txg| Deadlist::open(mos, ds.phys.deadlist_obj)?.space_range(since, Txg(u64::MAX));
         // (what is there) = (what was there) + (born) - (died), summed over the snapshots that move
         let mut space = referred(&origin);
-        for ds in moved.iter().filter(|ds| ds.phys.prev_snap_obj != 0) {
+        for ds in moved.iter().filter(|ds| ds.phys.prev_snap_obj.is_some()) {
             space.add(Deadlist::open(mos, ds.phys.deadlist_obj)?.space());
         }
         let mut since = Txg(0);
@@ -139,13 +139,13 @@ impl Spa {
     /// Encryption roots must not change, but for the origin's own, which becomes the clone (OpenZFS:
     /// `dsl_dataset_promote_crypt_check`). Nor may the clone's parent have its key by way of the origin, which becomes a clone of what is below that
     /// parent: OpenZFS does not check this, and loses such keys with the next change of the root's key or the root.
-    fn check_promote_keys(&self, mos: &Mos, name: &str, dir: u64, origin: u64) -> Result<(), Error> {
+    fn check_promote_keys(&self, mos: &Mos, name: &str, dir: ObjectId, origin: ObjectId) -> Result<(), Error> {
         let Some(root) = mos.key_root(origin)? else { return Ok(()) };
         if root == origin || self.is_clone(mos, origin)? {
             return Ok(());
         }
-        let above = |dir: u64| match mos.dir_phys(dir)?.parent_obj {
-            0 => Ok(None),
+        let above = |dir: ObjectId| match mos.dir_phys(dir)?.parent_obj {
+            ObjectId::NONE => Ok(None),
             parent => mos.key_root(parent),
         };
         match (above(origin)?, above(dir)?) {
@@ -195,7 +195,7 @@ fn referred(ds: &Live) -> Space {
 
 impl Mos {
     /// Datasets from `last` back to, but without, `until`.
-    fn chain(&self, last: u64, until: u64) -> Result<Vec<Live>, Error> {
+    fn chain(&self, last: ObjectId, until: ObjectId) -> Result<Vec<Live>, Error> {
         let mut all = Vec::new();
         let mut at = Some(self.live(last)?);
         while let Some(ds) = at.filter(|ds| ds.id != until) {
@@ -227,15 +227,15 @@ impl TaskCx<'_> {
     }
 
     /// The chain goes on from the origin into the clone; what came next until now is a clone of it. Gives that.
-    fn relink(&self, step: &Promotion) -> Result<u64, Error> {
+    fn relink(&self, step: &Promotion) -> Result<ObjectId, Error> {
         let (mos, tx) = (self.mos, self.tx);
         let replaced = step.origin.phys.next_snap_obj;
         mos.edit_dataset(tx, step.origin.id, |phys| phys.next_snap_obj = step.first_own.id)?;
         if let Some(clones) = mos.zap_if(step.origin.phys.next_clones_obj)? {
-            clones.remove_int(tx, step.first_own.id)?;
-            clones.add_int(tx, replaced, replaced)?;
+            clones.remove_int(tx, step.first_own.id.0)?;
+            clones.add_int(tx, replaced.0, replaced.0)?;
         }
-        let above = step.origin_origin.as_ref().map_or(0, |ds| ds.id);
+        let above = step.origin_origin.as_ref().map_or(ObjectId::NONE, |ds| ds.id);
         mos.edit_dir(tx, step.dir, |dir| dir.origin_obj = above)?;
         mos.edit_dir(tx, step.origin_dir, |dir| dir.origin_obj = step.origin.id)?;
         Ok(replaced)
@@ -245,32 +245,32 @@ impl TaskCx<'_> {
     fn relink_clones(&self, step: &Promotion) -> Result<(), Error> {
         let (mos, tx) = (self.mos, self.tx);
         let (clone, head) = (step.clone.id, step.origin_head.id);
-        self.clones_zap(step.origin_dir)?.remove_int(tx, clone)?;
+        self.clones_zap(step.origin_dir)?.remove_int(tx, clone.0)?;
         if let Some(above) = &step.origin_origin
             && let Some(zap) = mos.zap_if(mos.dir_phys(above.phys.dir_obj)?.clones)?
         {
-            zap.add_int(tx, clone, clone)?;
-            zap.remove_int(tx, head)?;
+            zap.add_int(tx, clone.0, clone.0)?;
+            zap.remove_int(tx, head.0)?;
         }
-        self.clones_zap(step.dir)?.add_int(tx, head, head).map_err(Error::from)
+        self.clones_zap(step.dir)?.add_int(tx, head.0, head.0).map_err(Error::from)
     }
 
-    fn move_snapshots(&self, step: &Promotion, replaced: u64) -> Result<(), Error> {
+    fn move_snapshots(&self, step: &Promotion, replaced: ObjectId) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let from = mos.zap(step.origin_head.phys.snapnames_zapobj)?;
         let to = mos.zap(step.clone.phys.snapnames_zapobj)?;
         let (old_clones, new_clones) = (self.clones_zap(step.origin_dir)?, self.clones_zap(step.dir)?);
         for (ds, name) in &step.moved {
             remove_present(tx, &from, name)?;
-            to.add_u64(tx, name, ds.id)?;
+            to.add_id(tx, name, ds.id)?;
             mos.edit_dataset(tx, ds.id, |phys| phys.dir_obj = step.dir)?;
             let Some(clones) = mos.zap_if(ds.phys.next_clones_obj)? else { continue };
-            let next = clones.entries()?.map(|entry| Ok(entry?.value.first())).collect::<Result<Vec<_>, Error>>()?;
+            let next = clones.entries()?.map(|entry| Ok(entry?.value.id())).collect::<Result<Vec<_>, Error>>()?;
             // the one that was just put in is done already
             for other in next.into_iter().filter(|id| *id != replaced) {
                 let head = mos.dir_phys(mos.dataset_phys(other)?.dir_obj)?.head_dataset_obj;
-                old_clones.remove_int(tx, head)?;
-                new_clones.add_int(tx, head, head)?;
+                old_clones.remove_int(tx, head.0)?;
+                new_clones.add_int(tx, head.0, head.0)?;
             }
         }
         let counted = step.moved.iter().filter(|(_, name)| !name.starts_with('%')).count() as i64;
@@ -282,7 +282,7 @@ impl TaskCx<'_> {
 
     fn move_promoted_space(&self, step: &Promotion) -> Result<(), Error> {
         let (mos, tx, space) = (self.mos, self.tx, step.space);
-        let snap = |dir: u64| mos.dir_phys(dir).map(|phys| phys.used_breakdown.snap as i64);
+        let snap = |dir: ObjectId| mos.dir_phys(dir).map(|phys| phys.used_breakdown.snap as i64);
         let sides = [(step.dir, step.in_snaps.0, 1i64), (step.origin_dir, step.in_snaps.1, -1)];
         for (dir, in_snaps, sign) in sides {
             let with_snaps = (in_snaps as i64).wrapping_sub(snap(dir)?);
@@ -312,7 +312,7 @@ impl TaskCx<'_> {
 
 impl Spa {
     /// Moves bookmarks of points up to `until` from one head to another.
-    fn move_marks(&self, mos: &Mos, tx: &Tx, from: u64, to: &Live, until: Txg) -> Result<(), Error> {
+    fn move_marks(&self, mos: &Mos, tx: &Tx, from: ObjectId, to: &Live, until: Txg) -> Result<(), Error> {
         let Some(old) = mos.bookmark_zap(from)? else { return Ok(()) };
         for mark in mos.marks(from)?.iter().filter(|mark| mark.phys.creation_txg <= until) {
             remove_present(tx, &old, &mark.name)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::dsl::{DslDirPhys, dir_keys};
 
 use crate::dsl::Refusal;
@@ -47,7 +48,7 @@ impl Spa {
             }
             remove_present(cx.tx, &cx.mos.zap(cx.mos.dir_phys(old_parent)?.child_dir_zapobj)?, old_name)?;
             cx.mos.edit_dir(cx.tx, dir, |dir| dir.parent_obj = parent)?;
-            cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_u64(cx.tx, name, dir)?;
+            cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_id(cx.tx, name, dir)?;
             cx.spa.refresh_open_datasets(cx.mos, dir)
         })
     }
@@ -88,7 +89,7 @@ impl Spa {
                 // whatever its case
                 let stored = cx.mos.snapshot_name(&cx.mos.live(snap)?)?;
                 remove_present(cx.tx, &names, stored)?;
-                names.add_u64(cx.tx, &to, snap)?;
+                names.add_id(cx.tx, &to, snap)?;
                 cx.spa.snapshots_changed(cx.mos, cx.tx, head.dir_obj)?;
             }
             Ok(())
@@ -96,7 +97,13 @@ impl Spa {
     }
 
     /// Checks that all names below `dir` can grow by this many bytes and levels.
-    fn check_names_below(&self, mos: &Mos, dir: u64, name: &str, (bytes, levels): (i64, i64)) -> Result<(), Error> {
+    fn check_names_below(
+        &self,
+        mos: &Mos,
+        dir: ObjectId,
+        name: &str,
+        (bytes, levels): (i64, i64),
+    ) -> Result<(), Error> {
         let head = mos.dir_phys(dir)?.head_dataset_obj;
         let mut heads = vec![(name.to_string(), head)];
         mos.heads_below(dir, name, &mut heads, 0)?;
@@ -118,7 +125,7 @@ impl Spa {
     }
 
     /// Checks that directory `dir` can move from `old` to below `new`.
-    fn check_move(&self, mos: &Mos, name: &str, dir: u64, old: u64, new: u64) -> Result<(), Error> {
+    fn check_move(&self, mos: &Mos, name: &str, dir: ObjectId, old: ObjectId, new: ObjectId) -> Result<(), Error> {
         if new == dir || mos.is_below(new, dir)? {
             return Err(refused(name, Refusal::Invalid("a dataset cannot be moved below itself")));
         }
@@ -136,8 +143,14 @@ impl Spa {
     }
 
     /// Checks that `space` bytes can move from directory `from` to directory `to` (OpenZFS: `dsl_dir_transfer_possible`).
-    pub(in crate::dsl) fn room_for_transfer(&self, mos: &Mos, from: u64, to: u64, space: u64) -> Result<bool, Error> {
-        let above: Vec<u64> = mos.lineage(to)?.into_iter().map(|(id, _)| id).collect();
+    pub(in crate::dsl) fn room_for_transfer(
+        &self,
+        mos: &Mos,
+        from: ObjectId,
+        to: ObjectId,
+        space: u64,
+    ) -> Result<bool, Error> {
+        let above: Vec<ObjectId> = mos.lineage(to)?.into_iter().map(|(id, _)| id).collect();
         // what leaves is room again where the two lines meet
         let mut delta = (space as i64).wrapping_neg();
         for (id, dir) in mos.lineage(from)? {
@@ -150,7 +163,7 @@ impl Spa {
     }
 
     /// The setting of a property, as text.
-    pub(in crate::dsl) fn prop_text(&self, mos: &Mos, dir: u64, name: &str) -> Result<Option<String>, Error> {
+    pub(in crate::dsl) fn prop_text(&self, mos: &Mos, dir: ObjectId, name: &str) -> Result<Option<String>, Error> {
         Ok(mos.prop(dir, name)?.and_then(|value| match value {
             Value::String(text) => Some(text),
             Value::Number(_) => None,
@@ -166,9 +179,9 @@ impl Mos {
     /// The heads below directory `dir`, called `name`, with their names; special directories are left out.
     pub(in crate::dsl) fn heads_below(
         &self,
-        dir: u64,
+        dir: ObjectId,
         name: &str,
-        into: &mut Vec<(String, u64)>,
+        into: &mut Vec<(String, ObjectId)>,
         depth: usize,
     ) -> Result<(), Error> {
         if depth > quota::DEPTH_MAX {
@@ -180,7 +193,7 @@ impl Mos {
                 return Err(Error::corrupt(id, "a directory that is listed in another than its parent"));
             }
             let head = phys.head_dataset_obj;
-            if head == 0 || child.starts_with('$') {
+            if head.is_none() || child.starts_with('$') {
                 continue;
             }
             let full = format!("{name}/{child}");
@@ -193,7 +206,7 @@ impl Mos {
 
 impl TaskCx<'_> {
     /// Moves the accounting of the space of directory `dir` from `old` to `new`.
-    fn move_space(&self, dir: u64, phys: &DslDirPhys, old: u64, new: u64) -> Result<(), Error> {
+    fn move_space(&self, dir: ObjectId, phys: &DslDirPhys, old: ObjectId, new: ObjectId) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         if spa.feature_active(mos, "filesystem_limits")? {
             spa.activate_limits(mos, tx, dir)?;

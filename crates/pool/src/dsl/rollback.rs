@@ -46,7 +46,7 @@ impl Spa {
     fn check_rollback(&self, mos: &Mos, fs: &str, head: &Live, to: Option<&str>) -> Result<Live, Error> {
         let origin = self.origin_snapshot(mos)?;
         let last = head.phys.prev_snap_obj;
-        if last == 0 || Some(last) == origin {
+        if last.is_none() || Some(last) == origin {
             return Err(refused(fs, Refusal::NoSnapshot));
         }
         if let Some(to) = to {

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use dmu::{Objset, Tx};
 use ondisk::dsl::{DslDatasetPhys, dataset_keys, dir_keys};
 use ondisk::{ObjectType, ZilHeader};
@@ -97,7 +97,7 @@ impl Spa {
             return Err(Error::Many(failed));
         }
         let is_unwritten =
-            |id: u64| self.dsl.open_datasets.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
+            |id: ObjectId| self.dsl.open_datasets.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
         if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg() || is_unwritten(one.head.id)) {
             return Ok(false);
         }
@@ -172,7 +172,7 @@ impl Spa {
         head: &Live,
         short: &str,
         now: u64,
-    ) -> Result<u64, Error> {
+    ) -> Result<ObjectId, Error> {
         let (old, dir) = (&head.phys, head.phys.dir_obj);
         mos.adjust_count(tx, dir, dir_keys::SNAPSHOT_COUNT, 1)?;
         let id = self.new_snapshot(mos, tx, head, now)?;
@@ -197,12 +197,12 @@ impl Spa {
                 phys.flags |= DslDatasetPhys::FLAG_UNIQUE_ACCURATE;
             }
         })?;
-        mos.zap(old.snapnames_zapobj)?.add_u64(tx, short, id)?;
+        mos.zap(old.snapnames_zapobj)?.add_id(tx, short, id)?;
         self.snapshots_changed(mos, tx, dir)?;
         Ok(id)
     }
 
-    fn new_snapshot(&self, mos: &Mos, tx: &Tx, head: &Live, now: u64) -> Result<u64, Error> {
+    fn new_snapshot(&self, mos: &Mos, tx: &Tx, head: &Live, now: u64) -> Result<ObjectId, Error> {
         let old = &head.phys;
         let phys = DslDatasetPhys {
             dir_obj: old.dir_obj,
@@ -227,7 +227,7 @@ impl Spa {
     }
 
     /// Copies the features that a dataset uses to its snapshot.
-    pub(in crate::dsl) fn copy_features(&self, mos: &Mos, tx: &Tx, from: u64, to: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn copy_features(&self, mos: &Mos, tx: &Tx, from: ObjectId, to: ObjectId) -> Result<(), Error> {
         if !mos.object(from)?.phys().object_type.is_zap() {
             return Ok(());
         }
@@ -243,13 +243,13 @@ impl Spa {
 
     /// Moves further entries of the head's ZAP to the snapshot: the list of blocks that device removal moved, which the head begins anew; for an
     /// encrypted dataset the number of its set of IVs.
-    fn hand_over_extras(&self, mos: &Mos, tx: &Tx, head: &Live, id: u64) -> Result<(), Error> {
-        if let Some(list) = mos.extra(head.id, dataset_keys::REMAP_DEADLIST)? {
+    fn hand_over_extras(&self, mos: &Mos, tx: &Tx, head: &Live, id: ObjectId) -> Result<(), Error> {
+        if let Some(list) = mos.extra_id(head.id, dataset_keys::REMAP_DEADLIST)? {
             mos.zap(head.id)?.remove(tx, dataset_keys::REMAP_DEADLIST)?;
-            self.zapify(mos, tx, id)?.add_u64(tx, dataset_keys::REMAP_DEADLIST, list)?;
+            self.zapify(mos, tx, id)?.add_id(tx, dataset_keys::REMAP_DEADLIST, list)?;
         }
         self.share_loaded_key(head.id, id);
-        let encrypted = mos.extra(head.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        let encrypted = mos.extra_id(head.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
         if encrypted && self.feature_enabled(mos, "bookmark_v2")? {
             let guid = self.env().random_u64() >> (u64::BITS - UNIQUE_BITS);
             self.zapify(mos, tx, id)?.add_u64(tx, dataset_keys::IVSET_GUID, guid)?;
@@ -259,8 +259,8 @@ impl Spa {
 }
 
 /// The snapshot before is now followed by `new` where `head` followed.
-fn follow_prev(mos: &Mos, tx: &Tx, prev: u64, head: u64, new: u64) -> Result<(), Error> {
-    if prev == 0 {
+fn follow_prev(mos: &Mos, tx: &Tx, prev: ObjectId, head: ObjectId, new: ObjectId) -> Result<(), Error> {
+    if prev.is_none() {
         return Ok(());
     }
     let phys = mos.dataset_phys(prev)?;
@@ -268,10 +268,10 @@ fn follow_prev(mos: &Mos, tx: &Tx, prev: u64, head: u64, new: u64) -> Result<(),
         return mos.edit_dataset(tx, prev, |phys| phys.next_snap_obj = new);
     }
     // the first snapshot of a clone
-    if phys.next_clones_obj != 0 {
+    if phys.next_clones_obj.is_some() {
         let clones = mos.zap(phys.next_clones_obj)?;
-        clones.remove_int(tx, head)?;
-        clones.add_int(tx, new, new)?;
+        clones.remove_int(tx, head.0)?;
+        clones.add_int(tx, new.0, new.0)?;
     }
     Ok(())
 }
@@ -281,7 +281,7 @@ fn check_props(props: &[(String, Value)]) -> Result<(), Error> {
     props.iter().try_for_each(|(prop, value)| check_user_prop(prop, value).map_err(|why| refused(prop, why)))
 }
 
-fn set_snapshot_props(mos: &Mos, tx: &Tx, id: u64, props: &[(String, Value)]) -> Result<(), Error> {
+fn set_snapshot_props(mos: &Mos, tx: &Tx, id: ObjectId, props: &[(String, Value)]) -> Result<(), Error> {
     let zap = mos.new_zap(tx, ObjectType::DSL_PROPS)?;
     mos.edit_dataset(tx, id, |phys| phys.props_obj = zap)?;
     for (name, value) in props {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Objset;
 use ondisk::dsl::dataset_keys::REMAP_DEADLIST;
 
@@ -64,7 +64,7 @@ impl Spa {
             return refuse("the two heads do not have the same last snapshot");
         }
         let origin = self.origin_snapshot(mos).map_err(io)?;
-        if prev != 0 && Some(prev) != origin && mos.dataset_phys(prev).map_err(io)?.dir_obj != head.phys.dir_obj {
+        if prev.is_some() && Some(prev) != origin && mos.dataset_phys(prev).map_err(io)?.dir_obj != head.phys.dir_obj {
             return refuse("the one is no clone of the other");
         }
         if mos.dir_phys(clone.phys.dir_obj).map_err(io)?.parent_obj != head.phys.dir_obj {
@@ -88,7 +88,7 @@ impl Spa {
     /// Returns whether a head has other contents than its last snapshot; a new intent log does not count (OpenZFS:
     /// `dsl_dataset_modified_since_snap`).
     pub(in crate::dsl) fn modified_since_snapshot(&self, mos: &Mos, head: &Live) -> Result<bool, Error> {
-        if head.phys.prev_snap_obj == 0 {
+        if head.phys.prev_snap_obj.is_none() {
             return Ok(false);
         }
         self.modified_since(head, &mos.live(head.phys.prev_snap_obj)?)
@@ -131,7 +131,7 @@ impl TaskCx<'_> {
         mos.did_use(tx, clone.phys.dir_obj, Used::Head, Delta::default().minus(grown))?;
         // what the deadlists hold counts with the snapshots of the head
         let since = match mos.dir_phys(head.phys.dir_obj)?.origin_obj {
-            0 => Txg(0),
+            ObjectId::NONE => Txg(0),
             id => mos.dataset_phys(id)?.creation_txg,
         };
         let of_snaps = |list: &Deadlist| list.space_range(since, everything).map(|space| space.used);
@@ -146,7 +146,7 @@ impl TaskCx<'_> {
         mos.did_use(tx, head.phys.dir_obj, Used::Refrsrv, unused)?;
         self.swap_remap_lists(clone.id, head.id)?;
         spa.scan_swapped(mos, tx, clone.id, head.id)?;
-        if origin != 0 {
+        if origin.is_some() {
             spa.recount_marks(mos, tx, head.id, &mos.live(origin)?)?;
         }
         spa.remove_livelist(mos, tx, clone.phys.dir_obj)?;
@@ -171,9 +171,9 @@ impl TaskCx<'_> {
     }
 
     /// Moves the features that the blocks need along with the blocks; how many datasets use a feature stays the same.
-    fn swap_features(&self, clone: u64, head: u64) -> Result<(), Error> {
+    fn swap_features(&self, clone: ObjectId, head: ObjectId) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
-        let held = |id: u64, guid: &str| match mos.object(id)?.phys().object_type.is_zap() {
+        let held = |id: ObjectId, guid: &str| match mos.object(id)?.phys().object_type.is_zap() {
             true => Ok::<_, Error>(mos.zap(id)?.lookup(guid)?),
             false => Ok(None),
         };
@@ -192,13 +192,13 @@ impl TaskCx<'_> {
         Ok(())
     }
 
-    fn swap_remap_lists(&self, clone: u64, head: u64) -> Result<(), Error> {
+    fn swap_remap_lists(&self, clone: ObjectId, head: ObjectId) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
-        let lists = (mos.extra(clone, REMAP_DEADLIST)?, mos.extra(head, REMAP_DEADLIST)?);
+        let lists = (mos.extra_id(clone, REMAP_DEADLIST)?, mos.extra_id(head, REMAP_DEADLIST)?);
         for (id, old, new) in [(clone, lists.0, lists.1), (head, lists.1, lists.0)] {
             match new {
                 _ if old == new => {}
-                Some(list) => spa.zapify(mos, tx, id)?.update_u64(tx, REMAP_DEADLIST, list)?,
+                Some(list) => spa.zapify(mos, tx, id)?.update_id(tx, REMAP_DEADLIST, list)?,
                 None => {
                     mos.zap(id)?.remove(tx, REMAP_DEADLIST)?;
                 }

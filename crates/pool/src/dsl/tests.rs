@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Env, Guid, Txg};
+use base::{Env, Guid, ObjectId, Txg};
 use dmu::NewObject;
 use ondisk::send::Begin;
 use ondisk::{ObjectType, ObjsetType};
@@ -13,6 +13,7 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
 mod miscounts;
+mod views;
 
 use super::*;
 use crate::dsl::space::{Delta, Used};
@@ -124,8 +125,14 @@ fn errors_of_what_a_promotion_moves_move_along() {
     let id = |name: &str| view.dataset(name).unwrap().id();
     let (a, c) = (id("t/a"), id("t/c"));
     let at = view.dataset("t/a@s").unwrap().phys().creation_txg;
-    let entry =
-        |objset, blkid, birth| ErrorEntry { objset, object: 1, level: 0, blkid, birth: Some(birth), last: true };
+    let entry = |objset, blkid, birth| ErrorEntry {
+        objset,
+        object: ObjectId(1),
+        level: 0,
+        blkid,
+        birth: Some(birth),
+        last: true,
+    };
     let (old, new) = (entry(a, 1, Txg(at.0 - 1)), entry(a, 2, Txg(at.0 + 1)));
     let both = [old, new.clone()];
     spa.sync_task(move |cx| errlog::write(cx.mos, cx.tx, errlog::LAST, &both, true)).unwrap();
@@ -189,7 +196,7 @@ fn directories_of_two_names_are_corrupt() {
     let twice = spa.sync_task(move |cx| {
         for level in 1..=LEVELS {
             let (parent, child) = (cx.spa.find_dir(cx.mos, &name(level - 1))?, cx.spa.find_dir(cx.mos, &name(level))?);
-            cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_u64(cx.tx, "b", child)?;
+            cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_u64(cx.tx, "b", child.0)?;
         }
         let mut heads = Vec::new();
         let found = cx.mos.heads_below(cx.spa.find_dir(cx.mos, "t")?, "t", &mut heads, 0);
@@ -309,7 +316,7 @@ fn errata_are_told_and_obeyed() {
     assert_eq!(erratum(&spa), None);
     spa.sync_task(|cx| {
         let dir = cx.spa.find_dir(cx.mos, "t/e")?;
-        let key = cx.mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.expect("it is encrypted");
+        let key = cx.mos.extra_id(dir, dir_keys::CRYPTO_KEY_OBJ)?.expect("it is encrypted");
         Ok(cx.mos.zap(key)?.remove(cx.tx, "DSL_CRYPTO_VERSION").map(drop)?)
     })
     .unwrap();
@@ -400,13 +407,13 @@ fn a_head_that_the_next_txg_has_changed_is_busy() {
     let id = made.clone();
     let asked = evicted_after(&spa, "t/a", move |_, objset, tx| {
         let object = objset.alloc_object(tx, &one)?;
-        id.store(object.id(), std::sync::atomic::Ordering::Relaxed);
+        id.store(object.id().0, std::sync::atomic::Ordering::Relaxed);
         Ok(object.write(tx, 0, &[8; 4096])?)
     });
     assert_eq!(asked, Err(Refusal::Busy));
     spa.sync().unwrap();
     let objset = spa.objset(&spa.view().unwrap().dataset("t/a").unwrap()).unwrap();
-    let object = objset.object(made.load(std::sync::atomic::Ordering::Relaxed)).unwrap();
+    let object = objset.object(ObjectId(made.load(std::sync::atomic::Ordering::Relaxed))).unwrap();
     assert_eq!(object.read_vec(0, 4096).unwrap(), [8; 4096]);
     drop((object, objset));
     // with that txg on disk it is free

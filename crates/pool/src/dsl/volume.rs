@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Object, Objset, Tx, Zap};
 
 use crate::dsl::Refusal;
 use crate::dsl::refused;
 use crate::spa::Spa;
 use crate::{Error, Value};
-
-/// The object of a volume's data (OpenZFS: `ZVOL_OBJ`).
-const DATA: u64 = 1;
-/// The object of its properties (OpenZFS: `ZVOL_ZAP_OBJ`).
-const PROPERTIES: u64 = 2;
 
 impl Spa {
     /// The live object set of volume `name`, if it can have this size.
@@ -42,7 +38,8 @@ pub(in crate::dsl) struct Resize {
 impl Resize {
     /// Gives the volume `size` bytes.
     pub(in crate::dsl) fn new(objset: &Arc<Objset>, size: u64) -> Result<Resize, Error> {
-        let (properties, data) = (Zap::open(objset.object(PROPERTIES)?)?, objset.object(DATA)?);
+        let (properties, data) =
+            (Zap::open(objset.object(ObjectId::ZVOL_PROPERTIES)?)?, objset.object(ObjectId::ZVOL_DATA)?);
         // the block that the end goes through is read now: nothing may fail later
         data.block(size / data.block_size().max(1))?;
         Ok(Resize { properties, data, size })

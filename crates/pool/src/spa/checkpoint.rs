@@ -133,8 +133,8 @@ impl Spa {
     fn checkpoint_map(&self, mos: &Mos, id: u64) -> Result<Option<CheckpointMap>, Error> {
         let tree = self.tree();
         let Some(top) = tree.top(id) else { return Ok(None) };
-        let Some(zap) = mos.zap_if(top.config().top_zap.0)? else { return Ok(None) };
-        let Some(object) = zap.lookup_u64(CHECKPOINT_SM)?.filter(|object| *object != 0) else { return Ok(None) };
+        let Some(zap) = mos.zap_if(top.config().top_zap)? else { return Ok(None) };
+        let Some(object) = zap.lookup_id(CHECKPOINT_SM)?.filter(|object| object.is_some()) else { return Ok(None) };
         let geometry = MapGeometry { start: 0, size: top.config().asize, shift: top.ashift() };
         Ok(Some(CheckpointMap { top: id, zap, map: SpaceMap::open(mos, object)?, geometry }))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Guid, Txg, tunable};
+use base::{Guid, ObjectId, Txg, tunable};
 use dmu::Tx;
 use nvlist::NvList;
 use ondisk::Uberblock;
@@ -96,7 +96,9 @@ impl Spa {
         config.dirty = false;
         config.nv.insert(key::POOL_TXG, tx.txg().0);
         config.labels = Some(config.nv.clone());
-        let id = mos.number("config")?.ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'config'"))?;
+        let id = mos
+            .id_of("config")?
+            .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "the MOS directory has no 'config'"))?;
         mos.put_nvlist(tx, id, &config.nv)
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::{Guid, Txg, tunable};
+use base::{Guid, ObjectId, Txg, tunable};
 use dmu::{NewZap, Objset, Tx, Zap, ZapValue};
 use nvlist::NvList;
 use ondisk::label::key;
@@ -21,9 +21,9 @@ use crate::spa::feature;
 use crate::spa::feature::write as features;
 use crate::spa::import::{ImportOptions, ViewBase};
 use crate::spa::metaslab::alloc::{ALL_VDEV_ZAPS, PoolSpace};
+use crate::spa::mos::Mos;
 use crate::spa::mos::edit;
 use crate::spa::mos::known::Carried;
-use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::props::write::check_pool_props;
 use crate::spa::{Hooks, Parts, Spa};
 use crate::{Error, OpenOptions, Value, check_new_pool_name};
@@ -127,9 +127,12 @@ impl Spa {
         let zio = Arc::new(Zio::new(tree, options.arc_bytes));
         zio.set_env(hooks.env.clone());
         let tx = Tx::syncing(TXG_INITIAL);
-        let mos = Objset::create(zio.clone(), 0, ObjsetType::Meta, 0, &tx)?;
-        let directory =
-            NewZap { id: Some(DIRECTORY_OBJECT), object_type: ObjectType::OBJECT_DIRECTORY, ..NewZap::default() };
+        let mos = Objset::create(zio.clone(), ObjectId::MOS, ObjsetType::Meta, 0, &tx)?;
+        let directory = NewZap {
+            id: Some(ObjectId::POOL_DIRECTORY),
+            object_type: ObjectType::OBJECT_DIRECTORY,
+            ..NewZap::default()
+        };
         Zap::create_with(&tx, &mos, &directory)?;
         let space = PoolSpace::create(&zio)?;
         zio.set_space(space.clone());
@@ -180,7 +183,7 @@ impl Spa {
         let mos = self.live_mos()?;
         let root = self.create_dirs(&mos, tx)?;
         let free = Bpobj::create(&mos, tx, FREE_BPOBJ_BLOCK)?;
-        mos.root_zap()?.add_u64(tx, "free_bpobj", free)?;
+        mos.root_zap()?.add_id(tx, "free_bpobj", free)?;
         // the lists of features come first here: the origin needs them for its deadlist
         features::create_lists(&mos, tx)?;
         for name in &options.features {
@@ -193,12 +196,12 @@ impl Spa {
         self.log_creation(&mos, tx, &options.features)?;
         let config = mos.new_nvlist(tx)?;
         let zap = mos.root_zap()?;
-        zap.add_u64(tx, "config", config)?;
+        zap.add_id(tx, "config", config)?;
         zap.add_u64(tx, "creation_version", VERSION)?;
         zap.add_u64(tx, "deflate", 1)?;
         let sync_bpobj = Bpobj::create(&mos, tx, SYNC_BPOBJ_BLOCK)?;
         mos.object(sync_bpobj)?.set_compress(tx, codec::Compress::Off as u8)?;
-        zap.add_u64(tx, super::frees::SYNC_BPOBJ, sync_bpobj)?;
+        zap.add_id(tx, super::frees::SYNC_BPOBJ, sync_bpobj)?;
         self.put_salt(&zap, tx)?;
         self.aux_list(&mos, tx, key::SPARES, spares)?;
         self.aux_list(&mos, tx, key::L2CACHE, l2cache)?;
@@ -234,12 +237,12 @@ impl Spa {
 
     /// Sets the list of the pool's spares or caches (OpenZFS: `spa_sync_aux_dev`). The list does not exist before the first device.
     pub(crate) fn aux_list(&self, mos: &Mos, tx: &Tx, name: &str, devices: &[NvList]) -> Result<(), Error> {
-        let id = match mos.number(name)? {
+        let id = match mos.id_of(name)? {
             Some(id) => id,
             None if devices.is_empty() => return Ok(()),
             None => {
                 let id = mos.new_nvlist(tx)?;
-                mos.root_zap()?.add_u64(tx, name, id)?;
+                mos.root_zap()?.add_id(tx, name, id)?;
                 id
             }
         };
@@ -254,10 +257,10 @@ impl Spa {
             Some(all) => all,
             None => Zap::create_link(tx, &mos.root_zap()?, ALL_VDEV_ZAPS, ObjectType::OTN_ZAP_METADATA)?,
         };
-        let one = |vdev: &mut NvList, name: &str| -> Result<u64, Error> {
+        let one = |vdev: &mut NvList, name: &str| -> Result<ObjectId, Error> {
             let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
-            all.add_int(tx, id, id)?;
-            vdev.insert(name, id);
+            all.add_int(tx, id.0, id.0)?;
+            vdev.insert(name, id.0);
             Ok(id)
         };
         let mut tree = self.config.lock().nv.require_nvlist(key::VDEV_TREE).map_err(incomplete)?.clone();
@@ -305,7 +308,7 @@ fn check_options(options: &CreateOptions) -> Result<(), Error> {
     Spa::check_root_props(&options.fs_props)
 }
 
-fn leaf_zaps(vdev: &mut NvList, one: &dyn Fn(&mut NvList, &str) -> Result<u64, Error>) -> Result<(), Error> {
+fn leaf_zaps(vdev: &mut NvList, one: &dyn Fn(&mut NvList, &str) -> Result<ObjectId, Error>) -> Result<(), Error> {
     match vdev.get_nvlist_array_mut(key::CHILDREN) {
         Some(children) if !children.is_empty() => children.iter_mut().try_for_each(|child| leaf_zaps(child, one)),
         _ => one(vdev, key::VDEV_LEAF_ZAP).map(drop),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 
 use crate::spa::bpobj::Delta;
@@ -31,19 +31,19 @@ pub(crate) trait Datasets {
     fn check_root_props(props: &[(String, Value)]) -> Result<(), Error>;
 
     /// Makes the directories of a new pool. Returns the root directory.
-    fn create_dirs(&self, mos: &Mos, tx: &Tx) -> Result<u64, Error>;
+    fn create_dirs(&self, mos: &Mos, tx: &Tx) -> Result<ObjectId, Error>;
 
     /// Makes the root file system of a new pool, and the snapshot that it descends from.
-    fn create_root(self: &Arc<Self>, mos: &Mos, tx: &Tx, dir: u64, new: NewRoot) -> Result<(), Error>;
+    fn create_root(self: &Arc<Self>, mos: &Mos, tx: &Tx, dir: ObjectId, new: NewRoot) -> Result<(), Error>;
 
     /// Claims the intent logs in the first txg, before the sync thread runs. Returns the datasets whose headers change.
-    fn claim(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<u64>, Error>;
+    fn claim(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<ObjectId>, Error>;
 
     /// Goes on with the destruction of datasets that an earlier import left unfinished; the sync thread runs.
     fn resume_destroys(&self) -> Result<(), Error>;
 
     /// Ends the import: the txg with the headers of `claimed` is on disk.
-    fn opened(self: &Arc<Self>, claimed: &[u64]) -> Result<(), Error>;
+    fn opened(self: &Arc<Self>, claimed: &[ObjectId]) -> Result<(), Error>;
 
     /// Keeps the use of datasets by the sync thread apart from that by others, for one pass.
     fn enter_pass(&self) -> impl Sized + '_;
@@ -82,5 +82,5 @@ pub(crate) trait Datasets {
 /// The names of datasets, for properties of the pool that are one.
 pub(crate) trait DatasetNames {
     /// Returns the name of the dataset in object `id`.
-    fn dataset_name(self: &Arc<Self>, id: u64) -> Result<String, Error>;
+    fn dataset_name(self: &Arc<Self>, id: ObjectId) -> Result<String, Error>;
 }

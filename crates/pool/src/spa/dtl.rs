@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use dmu::{Object, Tx};
 use ondisk::ObjectType;
 use ondisk::label::key;
@@ -33,15 +33,15 @@ impl Spa {
     }
 
     fn sync_dtl(&self, mos: &Mos, tx: &Tx, leaf: Guid, missed: &[std::ops::Range<u64>]) -> Result<(), Error> {
-        let mut id = 0;
-        let known = self.edit_vdev(leaf.0, &mut |vdev| id = vdev.get_u64(key::DTL).unwrap_or(0));
+        let mut id = ObjectId::NONE;
+        let known = self.edit_vdev(leaf.0, &mut |vdev| id = ObjectId(vdev.get_u64(key::DTL).unwrap_or(0)));
         if !known {
             // what it missed could not be found again
             return Err(Error::Bug(format!("device {leaf} is not in the configuration of the pool")));
         }
         let is_map = |object: &Object| object.phys().object_type == ObjectType::SPACE_MAP;
         // an unusable map is left alone
-        let known = if id == 0 { None } else { mos.object(id).ok().filter(is_map) };
+        let known = if id.is_none() { None } else { mos.object(id).ok().filter(is_map) };
         let object = match known {
             Some(object) => object,
             None => {
@@ -56,7 +56,7 @@ impl Spa {
                 object
             }
         };
-        self.edit_vdev(leaf.0, &mut |vdev| vdev.insert(key::DTL, object.id()));
+        self.edit_vdev(leaf.0, &mut |vdev| vdev.insert(key::DTL, object.id().0));
         write_map(tx, &object, missed)
     }
 
@@ -113,9 +113,9 @@ mod tests {
         let new = layout(&VdevSpec::parse(&words).unwrap(), &open, LayoutOptions::default(), &hooks().env).unwrap();
         let spa = Spa::create(new, CreateOptions::new("t"), hooks()).unwrap();
         let leaf = spa.tree().leaves()[1].guid();
-        let gone = 1 << 20;
+        let gone = ObjectId(1 << 20);
         spa.sync_task(move |cx| {
-            cx.spa.edit_vdev(leaf.0, &mut |vdev| vdev.insert(key::DTL, gone));
+            cx.spa.edit_vdev(leaf.0, &mut |vdev| vdev.insert(key::DTL, gone.0));
             Ok(())
         })
         .unwrap();
@@ -128,12 +128,12 @@ mod tests {
         assert!(spa.tree().missed().is_some_and(|missed| missed.start == 0 && missed.end >= last.0));
         spa.close().unwrap();
         let config = spa.view().unwrap();
-        let id = config.tree().config().leaves().find(|config| config.guid == leaf).map(|config| config.dtl.0);
+        let id = config.tree().config().leaves().find(|config| config.guid == leaf).map(|config| config.dtl);
         assert_eq!(id, Some(gone), "the tree is as it was opened");
         drop((config, spa));
         let spa = Spa::import(&scan_devices(all())[0], &ImportOptions::default(), hooks()).unwrap();
-        let id = spa.tree().config().leaves().find(|config| config.guid == leaf).map(|config| config.dtl.0);
-        assert!(id.is_some_and(|id| id != 0 && id != gone));
+        let id = spa.tree().config().leaves().find(|config| config.guid == leaf).map(|config| config.dtl);
+        assert!(id.is_some_and(|id| id.is_some() && id != gone));
         assert!(spa.tree().missed().is_some_and(|missed| missed.start == 0 && missed.end >= last.0));
         spa.export().unwrap();
     }

@@ -1,6 +1,6 @@
 //! The list of blocks known to be damaged (OpenZFS: `spa_errlog.c`).
 
-use base::Txg;
+use base::{ObjectId, Txg};
 
 use dmu::{Tx, Zap, ZapValue};
 use ondisk::ObjectType;
@@ -19,9 +19,9 @@ pub(crate) const SCRUB: &str = "errlog_scrub";
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ErrorEntry {
     /// The dataset object: of the very dataset in old pools, of the head with feature `head_errlog`.
-    pub objset: u64,
+    pub objset: ObjectId,
     /// The object in it.
-    pub object: u64,
+    pub object: ObjectId,
     /// The level of the block.
     pub level: i64,
     /// Its number.
@@ -49,10 +49,10 @@ impl ErrorEntry {
 }
 
 /// The head of the directory of a dataset: losses of a snapshot are listed under it (OpenZFS: `get_head_ds`).
-pub(crate) fn head_of(mos: &Mos, objset: u64) -> u64 {
+pub(crate) fn head_of(mos: &Mos, objset: ObjectId) -> ObjectId {
     let dir = || mos.dataset_phys(objset).and_then(|phys| mos.dir_phys(phys.dir_obj));
     // without a known head the entry names the dataset itself
-    if objset == 0 { 0 } else { dir().map_or(objset, |dir| dir.head_dataset_obj) }
+    if objset == ObjectId::MOS { ObjectId::MOS } else { dir().map_or(objset, |dir| dir.head_dataset_obj) }
 }
 
 impl Pool {
@@ -114,19 +114,20 @@ impl Spa {
 /// The entries of the log `which`.
 pub(crate) fn read(mos: &Mos, which: &str, by_head: bool) -> Result<Vec<ErrorEntry>, Error> {
     let (mut all, last) = (Vec::new(), which == LAST);
-    let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { return Ok(all) };
+    let Some(id) = mos.id_of(which)?.filter(|id| id.is_some()) else { return Ok(all) };
     for (name, value) in mos::named_entries(&mos.zap(id)?)? {
         let broken = || Error::corrupt(id, format!("error log entry '{name}'"));
         if !by_head {
             let [objset, object, level, blkid] = numbers(&name).ok_or_else(broken)?;
+            let (objset, object) = (ObjectId(objset), ObjectId(object));
             all.push(ErrorEntry { objset, object, level: level as i64, blkid, birth: None, last });
             continue;
         }
-        let head = u64::from_str_radix(&name, 16).map_err(|_| broken())?;
-        for (inner, _) in mos::named_entries(&mos.zap(value.first())?)? {
+        let objset = u64::from_str_radix(&name, 16).map(ObjectId).map_err(|_| broken())?;
+        for (inner, _) in mos::named_entries(&mos.zap(value.id())?)? {
             let [object, level, blkid, birth] = numbers(&inner).ok_or_else(broken)?;
-            let birth = Some(Txg(birth));
-            all.push(ErrorEntry { objset: head, object, level: level as i64, blkid, birth, last });
+            let (object, birth) = (ObjectId(object), Some(Txg(birth)));
+            all.push(ErrorEntry { objset, object, level: level as i64, blkid, birth, last });
         }
     }
     Ok(all)
@@ -144,11 +145,11 @@ pub(crate) fn write(mos: &Mos, tx: &Tx, which: &str, entries: &[ErrorEntry], by_
         return Ok(());
     }
     let new = || Zap::create(tx, &mos.objset, ObjectType::ERROR_LOG);
-    let log = match mos.number(which)?.filter(|id| *id != 0) {
+    let log = match mos.id_of(which)?.filter(|id| id.is_some()) {
         Some(id) => mos.zap(id)?,
         None => {
             let log = new()?;
-            mos.directory.update_u64(tx, which, log.object().id())?;
+            mos.directory.update_id(tx, which, log.object().id())?;
             log
         }
     };
@@ -157,45 +158,45 @@ pub(crate) fn write(mos: &Mos, tx: &Tx, which: &str, entries: &[ErrorEntry], by_
     for entry in entries {
         let level = entry.level.cast_unsigned();
         if !by_head {
-            let name = name_of([entry.objset, entry.object, level, entry.blkid]);
+            let name = name_of([entry.objset.0, entry.object.0, level, entry.blkid]);
             log.update_value(tx, name, &nothing)?;
             continue;
         }
-        let inner = match log.lookup_int(entry.objset)? {
-            Some(id) => mos.zap(id)?,
+        let inner = match log.lookup_int(entry.objset.0)? {
+            Some(id) => mos.zap(ObjectId(id))?,
             None => {
                 let inner = new()?;
-                log.update_int(tx, entry.objset, inner.object().id())?;
+                log.update_int(tx, entry.objset.0, inner.object().id().0)?;
                 inner
             }
         };
         let birth = entry.birth.unwrap_or_default();
-        inner.update_value(tx, name_of([entry.object, level, entry.blkid, birth.0]), &nothing)?;
+        inner.update_value(tx, name_of([entry.object.0, level, entry.blkid, birth.0]), &nothing)?;
     }
     Ok(())
 }
 
 /// Frees the log `which` (OpenZFS: `delete_errlog`).
 pub(crate) fn clear(mos: &Mos, tx: &Tx, which: &str, by_head: bool) -> Result<(), Error> {
-    let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { return Ok(()) };
+    let Some(id) = mos.id_of(which)?.filter(|id| id.is_some()) else { return Ok(()) };
     if by_head {
         for (_, value) in mos::named_entries(&mos.zap(id)?)? {
-            mos.objset.free_object(tx, value.first())?;
+            mos.objset.free_object(tx, value.id())?;
         }
     }
     mos.objset.free_object(tx, id)?;
-    Ok(mos.directory.update_u64(tx, which, 0)?)
+    Ok(mos.directory.update_id(tx, which, ObjectId::NONE)?)
 }
 
 /// Forgets the errors of a head that was destroyed (OpenZFS: `spa_delete_dataset_errlog`).
-pub(crate) fn forget(mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+pub(crate) fn forget(mos: &Mos, tx: &Tx, head: ObjectId) -> Result<(), Error> {
     for which in [LAST, SCRUB] {
-        let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { continue };
+        let Some(id) = mos.id_of(which)?.filter(|id| id.is_some()) else { continue };
         let log = mos.zap(id)?;
         // without feature `head_errlog` no entry has so short a name
-        if let Some(inner) = log.lookup_int(head)? {
-            log.remove_int(tx, head)?;
-            mos.objset.free_object(tx, inner)?;
+        if let Some(inner) = log.lookup_int(head.0)? {
+            log.remove_int(tx, head.0)?;
+            mos.objset.free_object(tx, ObjectId(inner))?;
         }
     }
     Ok(())
@@ -203,17 +204,17 @@ pub(crate) fn forget(mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
 
 /// Blocks born before txg `until`, which head `from` had and head `to` has taken over, are errors of the latter (OpenZFS:
 /// `spa_swap_errlog`).
-pub(crate) fn hand_over(mos: &Mos, tx: &Tx, from: u64, to: u64, until: Txg) -> Result<(), Error> {
+pub(crate) fn hand_over(mos: &Mos, tx: &Tx, from: ObjectId, to: ObjectId, until: Txg) -> Result<(), Error> {
     for which in [LAST, SCRUB] {
-        let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { continue };
-        let Some(old) = mos.zap(id)?.lookup_int(from)? else { continue };
+        let Some(id) = mos.id_of(which)?.filter(|id| id.is_some()) else { continue };
+        let Some(old) = mos.zap(id)?.lookup_int(from.0)?.map(ObjectId) else { continue };
         let mut moved = Vec::new();
         for (name, _) in mos::named_entries(&mos.zap(old)?)? {
             let numbers = numbers(&name).ok_or_else(|| Error::corrupt(old, format!("error log entry '{name}'")))?;
             let [object, level, blkid, birth] = numbers;
             if birth < until.0 {
                 mos.zap(old)?.remove(tx, &name)?;
-                let (level, birth) = (level.cast_signed(), Some(Txg(birth)));
+                let (object, level, birth) = (ObjectId(object), level.cast_signed(), Some(Txg(birth)));
                 moved.push(ErrorEntry { objset: to, object, level, blkid, birth, last: which == LAST });
             }
         }
@@ -225,9 +226,9 @@ pub(crate) fn hand_over(mos: &Mos, tx: &Tx, from: u64, to: u64, until: Txg) -> R
 /// A scrub has ended: its log is that of all errors now (OpenZFS: `spa_errlog_rotate`).
 pub(crate) fn rotate(mos: &Mos, tx: &Tx, by_head: bool) -> Result<(), Error> {
     clear(mos, tx, LAST, by_head)?;
-    let scrub = mos.number(SCRUB)?.unwrap_or(0);
-    mos.directory.update_u64(tx, LAST, scrub)?;
-    Ok(mos.directory.update_u64(tx, SCRUB, 0)?)
+    let scrub = mos.id_of(SCRUB)?.unwrap_or(ObjectId::NONE);
+    mos.directory.update_id(tx, LAST, scrub)?;
+    Ok(mos.directory.update_id(tx, SCRUB, ObjectId::NONE)?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Txg, tasks, tunable};
+use base::{ObjectId, Txg, tasks, tunable};
 use dmu::Tx;
 use ondisk::BlkPtr;
 use parking_lot::Mutex;
@@ -79,7 +79,9 @@ impl Spa {
     }
 
     fn deferred(&self, mos: &Mos) -> Result<Bpobj, Error> {
-        let id = mos.number(SYNC_BPOBJ)?.ok_or_else(|| Error::corrupt(1, "no list of deferred frees"))?;
+        let id = mos
+            .id_of(SYNC_BPOBJ)?
+            .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "no list of deferred frees"))?;
         Bpobj::open(mos, id)
     }
 

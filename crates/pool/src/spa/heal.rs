@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Objset;
 use ondisk::BlkPtr;
 use zio::{Bookmark, Scratch, Suspect};
@@ -60,7 +61,7 @@ impl Spa {
 fn is_current(view: &Pool, suspect: &Suspect) -> Result<bool, Error> {
     let Suspect { bp, bm } = suspect;
     let objset = match bm.objset {
-        0 => view.mos().clone(),
+        ObjectId::MOS => view.mos().clone(),
         id => Objset::open(view.zio().clone(), id, &view.mos.dataset_phys(id)?.bp)?,
     };
     Ok(standing(&objset, bm)?.is_some_and(|found| found == *bp))

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use base::{Endian, Env, Guid, Txg};
+use base::{Endian, Env, Guid, ObjectId, Txg};
 use dmu::Objset;
 use ondisk::label::key;
 use parking_lot::Mutex;
@@ -64,7 +64,7 @@ pub(crate) struct ViewBase {
     /// The classes of top-level vdevs, and the tree that they are of.
     biases: Mutex<Option<(Arc<VdevTree>, Vec<AllocBias>)>>,
     /// The snapshot `$ORIGIN@$ORIGIN`, once it was found: it stays.
-    origin_snap: OnceLock<u64>,
+    origin_snap: OnceLock<ObjectId>,
 }
 
 impl ViewBase {
@@ -93,7 +93,7 @@ impl ViewBase {
         }
     }
 
-    fn origin_snap(&self, view: &Pool) -> Result<Option<u64>, Error> {
+    fn origin_snap(&self, view: &Pool) -> Result<Option<ObjectId>, Error> {
         if let Some(id) = self.origin_snap.get() {
             return Ok(Some(*id));
         }
@@ -177,7 +177,7 @@ impl Spa {
         let uberblock = pool.uberblock().clone();
         let zio = pool.zio().clone();
         zio.set_env(hooks.env.clone());
-        let mos = Objset::open_writable(zio.clone(), 0, &uberblock.rootbp)?;
+        let mos = Objset::open_writable(zio.clone(), ObjectId::MOS, &uberblock.rootbp)?;
         let readers = hooks.readers.as_ref().and_then(|readers| readers.oldest(pool.guid()));
         let space = PoolSpace::open(pool, &Mos::open(mos.clone())?, readers)?;
         zio.set_space(space.clone());
@@ -235,12 +235,12 @@ impl Spa {
         let mut synced = None;
         let entered = self.views.enter(|| synced.insert(self.synced()).0.txg);
         let (uberblock, tree) = synced.unwrap_or_else(|| self.synced());
-        let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
+        let mos = Mos::open(Objset::open(self.zio.clone(), ObjectId::MOS, &uberblock.rootbp)?)?;
         let known = Known::new(uberblock.txg, self.carried.clone());
-        let config_object = mos.number("config")?.unwrap_or(0);
+        let config_object = mos.id_of("config")?.unwrap_or(ObjectId::NONE);
         let config = known.of(config_object, || Ok(StoredConfig(mos.nvlist(config_object, "pool configuration")?)))?;
         let features = crate::spa::feature::load::load(&known, &mos, uberblock.version)?;
-        let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
+        let root_dir_obj = mos.id_of("root_dataset")?.unwrap_or(ObjectId::NONE);
         let base = &self.view_base;
         let biases = self.biases(&mos, &tree)?;
         let mut pool = Pool {

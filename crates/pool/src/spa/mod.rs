@@ -81,7 +81,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use ::space::{Class, DEFER_TXGS};
-use base::{Env, Guid, Txg};
+use base::{Env, Guid, ObjectId, Txg};
 use dmu::{Objset, Tx, TxObjects, UsedBy};
 use ondisk::Uberblock;
 use parking_lot::{Mutex, RwLock};
@@ -211,7 +211,7 @@ pub struct Spa {
     /// What views know of the MOS; changed before `uberblock` is.
     carried: Arc<Carried>,
     /// The objects of the MOS that the txg being synced has written.
-    changed: Mutex<BTreeSet<u64>>,
+    changed: Mutex<BTreeSet<ObjectId>>,
     views: readers::Views,
     view_base: import::ViewBase,
     /// The pass of the sync that runs.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::Uberblock;
@@ -56,8 +56,8 @@ pub struct Pool {
     pub(crate) tree: Arc<VdevTree>,
     pub(crate) features: Vec<FeatureState>,
     pub(crate) biases: Vec<crate::spa::open::AllocBias>,
-    pub(crate) root_dir_obj: u64,
-    pub(crate) origin_snap_obj: Option<u64>,
+    pub(crate) root_dir_obj: ObjectId,
+    pub(crate) origin_snap_obj: Option<ObjectId>,
     pub(crate) options: OpenOptions,
     pub(crate) load_info: LoadInfo,
     pub(crate) load_guid: u64,
@@ -139,12 +139,12 @@ impl Pool {
         self.load_guid
     }
 
-    /// A number of the MOS directory, if it has that key.
+    /// The number of the object that the MOS directory has under `key`, if it has that key.
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn mos_lookup(&self, key: &str) -> Result<Option<u64>, Error> {
-        self.mos.number(key)
+    pub fn mos_lookup(&self, key: &str) -> Result<Option<ObjectId>, Error> {
+        self.mos.id_of(key)
     }
 
     /// The words of an entry of the MOS directory.
@@ -201,7 +201,7 @@ impl Pool {
     }
 
     fn aux_devices(&self, what: &'static str) -> Result<Vec<NvList>, Error> {
-        let Some(id) = self.mos.number(what)?.filter(|id| *id != 0) else { return Ok(Vec::new()) };
+        let Some(id) = self.mos.id_of(what)?.filter(|id| id.is_some()) else { return Ok(Vec::new()) };
         let mut list = self.mos.nvlist(id, what)?;
         let devices = list.get_nvlist_array_mut(what).map(std::mem::take).unwrap_or_default();
         match devices.len() {

@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use parking_lot::Mutex;
 
 use crate::spa::Spa;
@@ -32,13 +32,13 @@ pub trait Readers: Send + Sync {
 pub trait HeldElsewhere: Send + Sync {
     /// Returns whether another process holds the dataset in object `id` of the pool. (A guid would not identify it: a received snapshot has the
     /// guid of the one that was sent.)
-    fn is_held(&self, pool: Guid, id: u64) -> bool;
+    fn is_held(&self, pool: Guid, id: ObjectId) -> bool;
     /// Keeps other processes from taking holds in the pool until the returned guard is dropped, so that a dataset that is checked and then
     /// destroyed is destroyed on disk before it could be held.
     fn freeze(&self, pool: Guid) -> Box<dyn Any>;
     /// The head in object `id` is open for changes from now on, until this is dropped, which it is when the pool is closed: no other process is to read
     /// it as it is. Told before it is asked whether one does.
-    fn opened(&self, pool: Guid, id: u64);
+    fn opened(&self, pool: Guid, id: ObjectId);
 }
 
 /// The views of this program that are in use.

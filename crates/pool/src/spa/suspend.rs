@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use dmu::Objset;
 use ondisk::Uberblock;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -337,7 +337,7 @@ impl Spa {
         let options = OpenOptions { verify: Some(policy), ..OpenOptions::default() };
         // whatever the tunables of imports say: this decides whether data was lost
         self.zio.arc().clear();
-        let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
+        let mos = Mos::open(Objset::open(self.zio.clone(), ObjectId::MOS, &uberblock.rootbp)?)?;
         open::read_back((&mos, &self.zio), uberblock, uberblock.txg, &options, (policy, true))?;
         tree.accept_flushes(&known);
         Ok(())

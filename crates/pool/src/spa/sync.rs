@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use codec::Compress;
 use dmu::{BlockOwner, SyncCx, Tx, WritePolicy};
 use ondisk::{BlkPtr, Uberblock};
@@ -41,7 +41,7 @@ impl Drop for End {
 struct MosBlocks<'a> {
     mos: &'a Mos,
     changes: RefCell<(Delta, Vec<BlkPtr>)>,
-    objects: &'a Mutex<BTreeSet<u64>>,
+    objects: &'a Mutex<BTreeSet<ObjectId>>,
 }
 
 impl BlockOwner for MosBlocks<'_> {
@@ -57,7 +57,7 @@ impl BlockOwner for MosBlocks<'_> {
         }
     }
 
-    fn changed(&self, object: u64) {
+    fn changed(&self, object: ObjectId) {
         self.objects.lock().insert(object);
     }
 

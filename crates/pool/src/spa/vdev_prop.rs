@@ -303,7 +303,7 @@ impl Pool {
         let (config, on) = (&found.config, value.number() == Some(1));
         let invalid = Err(VdevRefusal::BadValue);
         match (name, value) {
-            _ if config.props_zap() == 0 => invalid,
+            _ if config.props_zap().is_none() => invalid,
             ("path", _) if config.path.is_none() => Err(VdevRefusal::NotSettable),
             ("path", Value::String(path)) if !path.starts_with(DEVICES) => invalid,
             ("failfast", Value::Number(THIRD)) if found.is_root() => invalid,

@@ -260,7 +260,7 @@ impl TaskCx<'_> {
 
 /// Returns the spares or caches of the MOS.
 fn aux(mos: &Mos, name: &'static str) -> Result<Vec<NvList>, Error> {
-    let Some(id) = mos.number(name)? else { return Ok(Vec::new()) };
+    let Some(id) = mos.id_of(name)? else { return Ok(Vec::new()) };
     let list = mos.nvlist(id, name)?;
     Ok(list.get_nvlist_array(name).unwrap_or(&[]).to_vec())
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, ObjectId};
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
 use oracle::judge;
@@ -77,7 +77,7 @@ impl Live {
         let object = self.object(name);
         object.write(&self.spa.tx(len as u64).unwrap(), 0, &bytes(len, seed)).unwrap();
         self.spa.sync().unwrap();
-        object.id()
+        object.id().0
     }
 
     pub fn object(&self, name: &str) -> Object {
@@ -87,13 +87,13 @@ impl Live {
     }
 
     /// Writes into an object that is there.
-    pub fn write(&self, name: &str, id: u64, at: u64, len: usize, seed: u64) {
+    pub fn write(&self, name: &str, id: ObjectId, at: u64, len: usize, seed: u64) {
         let objset = self.spa.objset(&self.view().dataset(name).unwrap()).unwrap();
         objset.object(id).unwrap().write(&self.spa.tx(len as u64).unwrap(), at, &bytes(len, seed)).unwrap();
         self.spa.sync().unwrap();
     }
 
-    pub fn read(&self, name: &str, id: u64, len: usize) -> Vec<u8> {
+    pub fn read(&self, name: &str, id: ObjectId, len: usize) -> Vec<u8> {
         self.view().dataset(name).unwrap().objset().unwrap().object(id).unwrap().read_vec(0, len).unwrap()
     }
 

@@ -29,6 +29,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use base::{Guid, ObjectId};
 use codec::crypt::{WrappingKey, Zeroizing};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -45,7 +46,7 @@ pub(crate) const VERB: &str = "key-agent";
 ///
 /// # Errors
 /// When it cannot be started or asked, or keeps as many keys as it may.
-pub fn put(pool: u64, root: u64, key: &WrappingKey) -> io::Result<()> {
+pub fn put(pool: Guid, root: ObjectId, key: &WrappingKey) -> io::Result<()> {
     let folder = Folder::make()?;
     let _alone = folder.lock()?;
     let request = Request { op: Op::Put, pool, root, key: Zeroizing::new(*key.as_bytes()) };
@@ -58,21 +59,21 @@ pub fn put(pool: u64, root: u64, key: &WrappingKey) -> io::Result<()> {
 
 /// The keys of a pool, by the directories of their encryption roots. None if there is no agent.
 #[must_use]
-pub fn get(pool: u64) -> Vec<(u64, WrappingKey)> {
+pub fn get(pool: Guid) -> Vec<(ObjectId, WrappingKey)> {
     let agent = Folder::find().and_then(|folder| folder.connect());
-    let answer = agent.and_then(|agent| ask(agent, &Request::of(Op::Get, pool, 0)));
+    let answer = agent.and_then(|agent| ask(agent, &Request::of(Op::Get, pool, ObjectId::NONE)));
     let keys = answer.map(|answer| answer.keys).unwrap_or_default();
     keys.iter().filter_map(|(root, key)| Some((*root, WrappingKey::from_raw(key.as_slice()).ok()?))).collect()
 }
 
 /// Removes a key. Returns whether it was there.
-pub fn drop_key(pool: u64, root: u64) -> bool {
+pub fn drop_key(pool: Guid, root: ObjectId) -> bool {
     take(&Request::of(Op::Drop, pool, root))
 }
 
 /// Removes all keys of a pool. Returns whether there was one.
-pub fn drop_pool(pool: u64) -> bool {
-    take(&Request::of(Op::DropPool, pool, 0))
+pub fn drop_pool(pool: Guid) -> bool {
+    take(&Request::of(Op::DropPool, pool, ObjectId::NONE))
 }
 
 fn take(request: &Request) -> bool {

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use base::{Guid, ObjectId};
 use codec::crypt::Zeroizing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::MlockAllFlags;
@@ -23,7 +24,7 @@ use crate::state::Folder;
 const LOOK: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Keys by pool and encryption root.
-type Keys = BTreeMap<(u64, u64), Zeroizing<[u8; 32]>>;
+type Keys = BTreeMap<(Guid, ObjectId), Zeroizing<[u8; 32]>>;
 
 /// Runs the agent, if the arguments of the program are those of one: its verb, and the path of the socket, which is
 /// its standard input and already listened to.
@@ -105,7 +106,7 @@ fn apply(request: Request, keys: &mut Keys) -> Answer {
             room
         }
         Op::Get => {
-            let of_pool = keys.range((pool, 0)..=(pool, u64::MAX));
+            let of_pool = keys.range((pool, ObjectId(0))..=(pool, ObjectId(u64::MAX)));
             let found = of_pool.map(|((_, root), key)| (*root, key.clone())).collect();
             return Answer { done: true, keys: found };
         }
@@ -126,14 +127,24 @@ mod tests {
     #[test]
     fn keys_are_kept_by_pool_and_root_up_to_a_bound() {
         let mut keys = Keys::new();
-        let put = |pool, root, byte| Request { key: Zeroizing::new([byte; 32]), ..Request::of(Op::Put, pool, root) };
+        let put = |pool, root, byte| {
+            let of = Request::of(Op::Put, Guid(pool), ObjectId(root));
+            Request { key: Zeroizing::new([byte; 32]), ..of }
+        };
         let mut ask = |request| apply(request, &mut keys);
         assert!(ask(put(1, 2, 3)).done && ask(put(1, 4, 5)).done && ask(put(2, 2, 6)).done && ask(put(1, 2, 7)).done);
-        let found: Vec<_> = ask(Request::of(Op::Get, 1, 0)).keys.iter().map(|(root, key)| (*root, key[0])).collect();
-        assert_eq!(found, [(2, 7), (4, 5)]);
-        assert!(ask(Request::of(Op::Drop, 1, 2)).done && !ask(Request::of(Op::Drop, 1, 2)).done);
-        assert!(ask(Request::of(Op::DropPool, 1, 0)).done && !ask(Request::of(Op::DropPool, 1, 0)).done);
-        assert_eq!(ask(Request::of(Op::Get, 2, 0)).keys.len(), 1);
+        let found: Vec<_> =
+            ask(Request::of(Op::Get, Guid(1), ObjectId(0))).keys.iter().map(|(root, key)| (*root, key[0])).collect();
+        assert_eq!(found, [(ObjectId(2), 7), (ObjectId(4), 5)]);
+        assert!(
+            ask(Request::of(Op::Drop, Guid(1), ObjectId(2))).done
+                && !ask(Request::of(Op::Drop, Guid(1), ObjectId(2))).done
+        );
+        assert!(
+            ask(Request::of(Op::DropPool, Guid(1), ObjectId(0))).done
+                && !ask(Request::of(Op::DropPool, Guid(1), ObjectId(0))).done
+        );
+        assert_eq!(ask(Request::of(Op::Get, Guid(2), ObjectId(0))).keys.len(), 1);
         let taken = (0..2 * KEYS_MAX as u64).filter(|root| ask(put(3, *root, 1)).done).count();
         assert_eq!(taken, KEYS_MAX - 1);
     }

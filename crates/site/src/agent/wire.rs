@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use base::{Guid, ObjectId};
 use codec::crypt::Zeroizing;
 
 /// The magic number that begins every request.
@@ -35,9 +36,9 @@ pub(super) enum Op {
 pub(super) struct Request {
     pub(super) op: Op,
     /// The pool's guid.
-    pub(super) pool: u64,
+    pub(super) pool: Guid,
     /// The directory of the encryption root.
-    pub(super) root: u64,
+    pub(super) root: ObjectId,
     /// The key that is given.
     pub(super) key: Zeroizing<[u8; KEY]>,
 }
@@ -48,11 +49,11 @@ pub(super) struct Answer {
     /// Set if the key asked for was there, or there was room for the key given.
     pub(super) done: bool,
     /// The keys of the pool.
-    pub(super) keys: Vec<(u64, Zeroizing<[u8; KEY]>)>,
+    pub(super) keys: Vec<(ObjectId, Zeroizing<[u8; KEY]>)>,
 }
 
 impl Request {
-    pub(super) fn of(op: Op, pool: u64, root: u64) -> Request {
+    pub(super) fn of(op: Op, pool: Guid, root: ObjectId) -> Request {
         Request { op, pool, root, key: Zeroizing::default() }
     }
 
@@ -60,8 +61,8 @@ impl Request {
         let mut bytes = Zeroizing::new(Vec::with_capacity(REQUEST));
         bytes.extend_from_slice(&MAGIC);
         bytes.push(self.op as u8);
-        bytes.extend_from_slice(&self.pool.to_le_bytes());
-        bytes.extend_from_slice(&self.root.to_le_bytes());
+        bytes.extend_from_slice(&self.pool.0.to_le_bytes());
+        bytes.extend_from_slice(&self.root.0.to_le_bytes());
         bytes.extend_from_slice(self.key.as_slice());
         send(to, &bytes)
     }
@@ -80,8 +81,8 @@ impl Request {
             [4] => Op::DropPool,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
-        let pool = u64::from_le_bytes(take(&mut at));
-        let root = u64::from_le_bytes(take(&mut at));
+        let pool = Guid(u64::from_le_bytes(take(&mut at)));
+        let root = ObjectId(u64::from_le_bytes(take(&mut at)));
         Ok(Request { op, pool, root, key: Zeroizing::new(take(&mut at)) })
     }
 }
@@ -93,7 +94,7 @@ impl Answer {
         bytes.push(self.done.into());
         bytes.extend_from_slice(&count.to_le_bytes());
         for (root, key) in &self.keys {
-            bytes.extend_from_slice(&root.to_le_bytes());
+            bytes.extend_from_slice(&root.0.to_le_bytes());
             bytes.extend_from_slice(key.as_slice());
         }
         send(to, &bytes)
@@ -111,7 +112,7 @@ impl Answer {
         let mut bytes = Zeroizing::new(vec![0; count * ENTRY]);
         receive(from, &mut bytes)?;
         let mut at = bytes.as_slice();
-        let entry = |_| (u64::from_le_bytes(take(&mut at)), Zeroizing::new(take(&mut at)));
+        let entry = |_| (ObjectId(u64::from_le_bytes(take(&mut at))), Zeroizing::new(take(&mut at)));
         Ok(Answer { done, keys: (0..count).map(entry).collect() })
     }
 }
@@ -157,12 +158,12 @@ mod tests {
     fn what_is_said_is_what_is_heard() {
         let (a, b) = UnixStream::pair().unwrap();
         for op in [Op::Put, Op::Get, Op::Drop, Op::DropPool] {
-            let said = Request { op, pool: 1 << 63, root: 7, key: Zeroizing::new([9; KEY]) };
+            let said = Request { op, pool: Guid(1 << 63), root: ObjectId(7), key: Zeroizing::new([9; KEY]) };
             said.send(&a).unwrap();
             assert!(Request::receive(&b).unwrap() == said);
         }
         for count in [0, 1, KEYS_MAX] {
-            let keys = (0..count as u64).map(|n| (n, Zeroizing::new([n as u8; KEY]))).collect();
+            let keys = (0..count as u64).map(|n| (ObjectId(n), Zeroizing::new([n as u8; KEY]))).collect();
             let said = Answer { done: count == 1, keys };
             std::thread::scope(|scope| {
                 scope.spawn(|| said.send(&a).unwrap());

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use base::ObjectId;
 use codec::crypt::WrappingKey;
 use pool::Pool;
 
@@ -37,12 +38,12 @@ pub fn load_kept(pool: &Arc<Pool>, record: &Imported, front: &dyn Front) {
 
 /// The current record of an open pool.
 fn record_of(pool: &Pool) -> Option<Imported> {
-    records::all(&|_| {}).ok()?.into_iter().find(|record| record.guid == pool.guid().0)
+    records::all(&|_| {}).ok()?.into_iter().find(|record| record.guid == pool.guid())
 }
 
 /// The current encryption root of the directory that was the root when its key was kept: after a promote, the clone is
 /// the root.
-fn root_of(pool: &Arc<Pool>, dir: u64) -> Option<u64> {
+fn root_of(pool: &Arc<Pool>, dir: ObjectId) -> Option<ObjectId> {
     pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
 }
 
@@ -93,19 +94,19 @@ pub fn forget(query: &Query, root: &str) -> Result<(), Error> {
 
 /// Removes the key of an encryption root from the agent, and its location from the record. Returns whether it was
 /// there.
-fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
+fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: ObjectId) -> bool {
     let count = record.keys.len();
     forget_place(pool, record, root);
     drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
 }
 
 /// Forgets the location of an encryption root's key, and of roots that no longer exist.
-fn forget_place(pool: &Arc<Pool>, record: &mut Imported, root: u64) {
+fn forget_place(pool: &Arc<Pool>, record: &mut Imported, root: ObjectId) {
     record.keys.retain(|(dir, _)| root_of(pool, *dir).is_some_and(|now| now != root));
 }
 
-fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
-    let guid = pool.guid().0;
+fn drop_keys(pool: &Pool, mut which: impl FnMut(ObjectId) -> bool) -> bool {
+    let guid = pool.guid();
     let kept = agent::get(guid).into_iter().map(|(dir, _)| dir).filter(|dir| which(*dir));
     kept.filter(|dir| agent::drop_key(guid, *dir)).count() > 0
 }

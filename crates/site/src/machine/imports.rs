@@ -43,7 +43,7 @@ impl Machine {
                 }
             };
             config.insert(key::POOL_NAME, record.name.as_str());
-            config.insert(key::POOL_GUID, record.guid);
+            config.insert(key::POOL_GUID, record.guid.0);
             config.insert(key::POOL_STATE, state);
             out.insert(&record.name, config);
         }
@@ -131,7 +131,7 @@ impl Machine {
         let done = self.set_and_remember(&spa, stored, import);
         if done.is_err() {
             // the error is what counts
-            let _forgotten = records::forget(guid.0);
+            let _forgotten = records::forget(guid);
         } else if self.keeps_open {
             self.site.keep(&spa);
             return Ok(());

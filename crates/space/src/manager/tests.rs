@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use base::ObjectId;
 use ondisk::Dva;
 
 use super::*;
@@ -203,7 +204,7 @@ fn claimed_space_may_be_held() {
 fn a_map_that_cannot_be_read_is_passed_over() {
     let mut broken = top(9, Class::Normal, 2, 20);
     for ms in &mut broken.metaslabs {
-        let mut map = MapInfo { object: 1, block: 512, ..MapInfo::default() };
+        let mut map = MapInfo { object: ObjectId(1), block: 512, ..MapInfo::default() };
         (map.header.length, map.header.alloc, map.header.histogram) = (8, 512, Some([1; 32]));
         *ms = Metaslab::new(ms.id(), *ms.geometry(), Some(map), MetaslabChanges::default(), true);
     }

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 
+use base::ObjectId;
 use nvlist::{JsonStyle, NvList};
 use ondisk::send::{Begin, CryptParams, Object, Record, RecordType, Spill, Write as WriteRecord, WriteByref};
 
@@ -73,7 +74,7 @@ fn record(found: &StreamRecord, payload: &[u8]) -> NvList {
     match &header.record {
         Record::Begin(r) => begin(&mut list, r, payload),
         Record::Object(r) => object(&mut list, r),
-        Record::FreeObjects(r) => numbers(&mut list, &[("firstobj", r.firstobj), ("numobjs", r.numobjs)]),
+        Record::FreeObjects(r) => numbers(&mut list, &[("firstobj", r.firstobj.0), ("numobjs", r.numobjs)]),
         Record::Write(r) => write(&mut list, r),
         Record::Free(r) => span(&mut list, r.object, r.offset, r.length),
         Record::End(r) => {
@@ -89,7 +90,7 @@ fn record(found: &StreamRecord, payload: &[u8]) -> NvList {
             numbers(&mut list, &sizes);
         }
         Record::ObjectRange(r) => {
-            let fields = [("firstobj", r.firstobj), ("numslots", r.numslots), ("flags", r.flags.into())];
+            let fields = [("firstobj", r.firstobj.0), ("numslots", r.numslots), ("flags", r.flags.into())];
             numbers(&mut list, &fields);
             crypt(&mut list, &r.crypt);
         }
@@ -109,8 +110,8 @@ fn numbers(list: &mut NvList, fields: &[(&str, u64)]) {
     fields.iter().for_each(|(name, value)| list.insert(*name, *value));
 }
 
-fn span(list: &mut NvList, object: u64, offset: u64, length: u64) {
-    numbers(list, &[("object", object), ("offset", offset), ("length", length)]);
+fn span(list: &mut NvList, object: ObjectId, offset: u64, length: u64) {
+    numbers(list, &[("object", object.0), ("offset", offset), ("length", length)]);
 }
 
 fn crypt(list: &mut NvList, params: &CryptParams) {
@@ -143,7 +144,7 @@ fn begin(list: &mut NvList, r: &Begin, payload: &[u8]) {
 
 fn object(list: &mut NvList, r: &Object) {
     let fields = [
-        ("object", r.object),
+        ("object", r.object.0),
         ("object_type", r.object_type.into()),
         ("bonus_type", r.bonus_type.into()),
         ("blksz", r.blksz.into()),
@@ -163,7 +164,7 @@ fn object(list: &mut NvList, r: &Object) {
 
 fn write(list: &mut NvList, r: &WriteRecord) {
     let fields = [
-        ("object", r.object),
+        ("object", r.object.0),
         ("object_type", r.object_type.into()),
         ("offset", r.offset),
         ("logical_size", r.logical_size),
@@ -180,13 +181,13 @@ fn write(list: &mut NvList, r: &WriteRecord) {
 
 fn write_byref(list: &mut NvList, r: &WriteByref) {
     span(list, r.object, r.offset, r.length);
-    numbers(list, &[("refguid", r.refguid.0), ("refobject", r.refobject), ("refoffset", r.refoffset)]);
+    numbers(list, &[("refguid", r.refguid.0), ("refobject", r.refobject.0), ("refoffset", r.refoffset)]);
     numbers(list, &[("checksumtype", r.checksumtype.into()), ("flags", r.flags.into())]);
 }
 
 fn spill(list: &mut NvList, r: &Spill) {
     let fields = [
-        ("object", r.object),
+        ("object", r.object.0),
         ("length", r.length),
         ("flags", r.flags.into()),
         ("compressiontype", r.compressiontype.into()),

@@ -2,6 +2,7 @@
 //!
 //! Sizes beyond the pool's limits (errno ERANGE) are distinguished from invalid values (EINVAL).
 
+use base::ObjectId;
 use codec::Compress;
 use ondisk::ObjectType;
 use ondisk::send::{
@@ -14,8 +15,6 @@ use super::Error;
 const MINBLOCKSIZE: u64 = 512;
 /// Blocks up to this size need no feature.
 const OLD_MAXBLOCKSIZE: u64 = 128 << 10;
-/// The maximum number of objects in an object set (OpenZFS: `DN_MAX_OBJECT`).
-const MAX_OBJECT: u64 = 1 << 48;
 const DNODES_PER_BLOCK: u64 = 32;
 const DNODE_SIZE: u64 = 512;
 /// The bytes of a dnode that are neither bonus buffer nor further pointers: its fields and one pointer.
@@ -59,8 +58,10 @@ fn at_least(what: &str, n: u64, least: u64) -> Checked {
     ensure(n >= least, || format!("{what} {n} below minimum {least}"))
 }
 
-fn object_id(id: u64) -> Checked {
-    ensure(id > 0 && id < MAX_OBJECT, || format!("object number {id} outside valid range 1-{}", MAX_OBJECT - 1))
+fn object_id(id: ObjectId) -> Checked {
+    ensure(id.is_some() && id < ObjectId::END, || {
+        format!("object number {id} outside valid range 1-{}", ObjectId::END.0 - 1)
+    })
 }
 
 fn no_overflow(what: &str, a: u64, b: u64) -> Checked {
@@ -96,7 +97,7 @@ impl Check {
         let checked = match record {
             Record::Object(r) => self.object(r),
             Record::FreeObjects(FreeObjects { firstobj, numobjs, .. }) => {
-                no_overflow("first object and count", *firstobj, *numobjs)
+                no_overflow("first object and count", firstobj.0, *numobjs)
             }
             Record::Write(r) => self.write(r),
             Record::Free(Free { object, offset, length, .. }) => free(*object, *offset, *length),
@@ -151,7 +152,7 @@ impl Check {
         self.block_size("block size", blksz)?;
         at_most("dnode slot count", slots.into(), self.max_dnode / DNODE_SIZE)?;
         let last = r.object.saturating_add(slots.into());
-        ensure(last <= MAX_OBJECT, || format!("object range {}-{} exceeds DN_MAX_OBJECT", r.object, last - 1))?;
+        ensure(last <= ObjectId::END, || format!("object range {}-{} exceeds DN_MAX_OBJECT", r.object, last.0 - 1))?;
         let has_spill = r.flags & DRR_OBJECT_SPILL != 0;
         ensure(self.spill || !has_spill, || "spill flag set but BEGIN missing DRR_FLAG_SPILL_BLOCK".into())?;
         let capacity = u64::from(slots) * DNODE_SIZE - DNODE_FIXED;
@@ -238,10 +239,10 @@ impl Check {
     fn object_range(&self, r: &ObjectRange) -> Checked {
         ensure(self.raw(), || "only valid on raw streams".into())?;
         ensure(r.numslots == DNODES_PER_BLOCK, || format!("numslots {} != {DNODES_PER_BLOCK}", r.numslots))?;
-        ensure(r.firstobj.is_multiple_of(DNODES_PER_BLOCK), || {
+        ensure(r.firstobj.0.is_multiple_of(DNODES_PER_BLOCK), || {
             format!("first object {} is not dnode-block aligned", r.firstobj)
         })?;
-        ensure(r.firstobj <= MAX_OBJECT - DNODES_PER_BLOCK, || "extends past DN_MAX_OBJECT".into())
+        ensure(r.firstobj.0 <= ObjectId::END.0 - DNODES_PER_BLOCK, || "extends past DN_MAX_OBJECT".into())
     }
 }
 
@@ -276,7 +277,7 @@ fn raw_object(r: &Object, slots: u8, capacity: u64) -> Checked {
     at_most("raw bonus length", r.raw_bonuslen.into(), room)
 }
 
-fn free(object: u64, offset: u64, length: u64) -> Checked {
+fn free(object: ObjectId, offset: u64, length: u64) -> Checked {
     object_id(object)?;
     if length == u64::MAX { Ok(()) } else { no_overflow("offset and length", offset, length) }
 }

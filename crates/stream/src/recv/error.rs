@@ -100,11 +100,12 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::ObjectId;
 
     #[test]
     fn a_damaged_target_is_no_invalid_stream() {
         let apply = |source| Error::Apply { offset: 0, kind: RecordType::Write, source }.errno();
-        let (objset, object, what) = (5, 7, "size");
+        let (objset, object, what) = (ObjectId(5), ObjectId(7), "size");
         assert_eq!(apply(dmu::Error::Corrupt { objset, object, what, value: 1 }), Errno::EIO);
         assert_eq!(apply(dmu::Error::Bug { objset, object, what }), Errno::EIO);
         assert_eq!(apply(dmu::Error::Refused { objset, object, what, value: 1 }), Errno::EINVAL);

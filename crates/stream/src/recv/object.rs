@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ::base::{Endian, bytes};
+use base::ObjectId;
 use dmu::{NewObject, Object, Objset, Tx};
 use ondisk::sa::SaHeader;
 use ondisk::send::Object as ObjectRecord;
@@ -28,7 +29,7 @@ pub(super) enum Fate {
     /// The old object is freed; its slots can be reused once that is on disk.
     AfterSync,
     /// This object must first be freed from this byte on, and has more blocks than a transaction can free.
-    TooLong(u64, u64),
+    TooLong(ObjectId, u64),
 }
 
 /// The properties of the stream that matter for existing objects.
@@ -47,7 +48,7 @@ pub(super) struct Freeing {
     /// Blocks so far.
     pub(super) blocks: Cell<u64>,
     /// An object that was long and is already mostly freed.
-    pub(super) cleared: Option<u64>,
+    pub(super) cleared: Option<ObjectId>,
 }
 
 impl Freeing {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::base::Endian;
+use base::ObjectId;
 use codec::{Compress, decompress};
 use dmu::{Object, Objset, Tx};
 use ondisk::send::{
@@ -39,7 +40,7 @@ enum Pause {
     /// Sync: the free of the replaced object must be on disk first.
     Sync,
     /// Free this range of the object, which has more blocks than one transaction can free.
-    Free(u64, Range<u64>),
+    Free(ObjectId, Range<u64>),
 }
 
 pub(super) struct Writer<'a> {
@@ -58,14 +59,14 @@ pub(super) struct Writer<'a> {
     /// Bytes of the earlier streams that this one resumes.
     before: u64,
     /// The position of the last WRITE: positions ascend.
-    last: (u64, u64),
-    max_object: u64,
+    last: (ObjectId, u64),
+    max_object: ObjectId,
     /// The object of the last record.
     open: Option<Object>,
     /// The blocks that the current transaction frees.
     freeing: Freeing,
     /// The object number up to which a FREEOBJECTS record is applied.
-    freed_objects: Option<u64>,
+    freed_objects: Option<ObjectId>,
 }
 
 impl<'a> Writer<'a> {
@@ -80,8 +81,8 @@ impl<'a> Writer<'a> {
             range: None,
             full: begin.fromguid.0 == 0,
             before: receiving.resumed().map_or(0, |at| at.bytes),
-            last: (0, 0),
-            max_object: 0,
+            last: (ObjectId::NONE, 0),
+            max_object: ObjectId::NONE,
             open: None,
             freeing: Freeing::default(),
             freed_objects: None,
@@ -96,7 +97,7 @@ impl<'a> Writer<'a> {
                 Err(ending) => {
                     let whole = ending?;
                     if self.receiving.replaces_clone() {
-                        self.free_objects(self.max_object.saturating_add(1), u64::MAX)?;
+                        self.free_objects(self.max_object, ObjectId(u64::MAX))?;
                     }
                     return Ok(whole);
                 }
@@ -161,7 +162,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Frees most of an object, with transactions of its own, so that little is left of it.
-    fn free_long(&mut self, id: u64, range: Range<u64>, failed: impl Fn(dmu::Error) -> Error) -> Result<(), Error> {
+    fn free_long(
+        &mut self,
+        id: ObjectId,
+        range: Range<u64>,
+        failed: impl Fn(dmu::Error) -> Error,
+    ) -> Result<(), Error> {
         let (spa, objset) = (self.receiving.spa(), self.objset);
         let mut place = || spa.dataset_tx(objset, SMALL_CHANGE, true).map_err(Freed::Pool);
         let freed = objset.object(id).map_err(Freed::Dmu).and_then(|object| object.free_long(range, &mut place));
@@ -243,8 +249,8 @@ impl<'a> Writer<'a> {
                 });
             }
             Record::FreeObjects(r) => {
-                let first = self.freed_objects.unwrap_or(r.firstobj.max(1) - 1);
-                let (at, pause) = self.free_some_objects(tx, first, r.firstobj.saturating_add(r.numobjs))?;
+                let after = self.freed_objects.unwrap_or(ObjectId(r.firstobj.0.max(1) - 1));
+                let (at, pause) = self.free_some_objects(tx, after, r.firstobj.saturating_add(r.numobjs))?;
                 self.freed_objects = pause.is_some().then_some(at);
                 if let Some(pause) = pause {
                     return Ok(Step::Not(pause));
@@ -267,7 +273,7 @@ impl<'a> Writer<'a> {
         Ok(Step::Done)
     }
 
-    fn object(&mut self, id: u64) -> Result<&Object, Fault> {
+    fn object(&mut self, id: ObjectId) -> Result<&Object, Fault> {
         self.max_object = self.max_object.max(id);
         if self.open.as_ref().is_none_or(|object| object.id() != id) {
             self.open = Some(self.objset.object(id)?);
@@ -279,7 +285,10 @@ impl<'a> Writer<'a> {
         let at = (r.object, r.offset);
         if at < self.last {
             let (object, offset) = self.last;
-            return Err(Fault::Invalid(format!("it goes back from object {object} offset {offset} to {at:?}")));
+            return Err(Fault::Invalid(format!(
+                "it goes back from object {object} offset {offset} to ({}, {})",
+                r.object, r.offset
+            )));
         }
         self.last = at;
         let (order, raw) = (self.order, self.raw);
@@ -333,7 +342,7 @@ impl<'a> Writer<'a> {
         Ok(object.write(tx, r.offset, &data)?)
     }
 
-    fn free(&mut self, tx: &Tx, object: u64, offset: u64, length: u64) -> Result<Step, Fault> {
+    fn free(&mut self, tx: &Tx, object: ObjectId, offset: u64, length: u64) -> Result<Step, Fault> {
         self.object(object)?;
         let Some(open) = &self.open else { return Ok(Step::Done) };
         let range = offset..offset.saturating_add(length);
@@ -358,7 +367,12 @@ impl<'a> Writer<'a> {
 
     /// Frees objects after `at` and below `end`, as many as fit in one transaction. Returns the number reached, and the action
     /// required before the rest, if any.
-    fn free_some_objects(&mut self, tx: &Tx, mut at: u64, end: u64) -> Result<(u64, Option<Pause>), Fault> {
+    fn free_some_objects(
+        &mut self,
+        tx: &Tx,
+        mut at: ObjectId,
+        end: ObjectId,
+    ) -> Result<(ObjectId, Option<Pause>), Fault> {
         self.open = None;
         for _ in 0..FREED_AT_ONCE {
             let Some(id) = self.objset.next_object(at)?.filter(|id| *id < end) else { return Ok((at, None)) };
@@ -374,10 +388,10 @@ impl<'a> Writer<'a> {
         Ok((at, Some(Pause::No)))
     }
 
-    /// Frees existing objects that the stream does not have.
-    fn free_objects(&mut self, first: u64, end: u64) -> Result<(), Error> {
+    /// Frees existing objects that the stream does not have: those after `after` and below `end`.
+    fn free_objects(&mut self, after: ObjectId, end: ObjectId) -> Result<(), Error> {
         let failed = |source| Error::Apply { offset: 0, kind: RecordType::End, source };
-        let mut at = first.max(1) - 1;
+        let mut at = after;
         loop {
             let tx = self.receiving.spa().dataset_tx(self.objset, FREED_AT_ONCE as u64 * 512, true)?;
             let freed = self.free_some_objects(&tx, at, end).map_err(|fault| fault.at(0, RecordType::End))?;
@@ -416,12 +430,12 @@ fn raw_write(object: &Object, tx: &Tx, r: &Write, block: Payload) -> Result<(), 
 }
 
 /// Returns the [`resume_point`], with the number of stream bytes up to there.
-fn resume_point_of(item: &Item) -> Option<(u64, u64, u64)> {
+fn resume_point_of(item: &Item) -> Option<(ObjectId, u64, u64)> {
     resume_point(&item.record).map(|(object, at)| (object, at, item.end))
 }
 
 /// Returns the position at which a resumed stream starts if this record is the last one.
-fn resume_point(record: &Record) -> Option<(u64, u64)> {
+fn resume_point(record: &Record) -> Option<(ObjectId, u64)> {
     match record {
         Record::Write(r) => Some((r.object, r.offset)),
         Record::WriteEmbedded(r) if !is_spill(r) => Some((r.object, r.offset)),

@@ -1,13 +1,13 @@
 //! The base of an incremental stream, which the receiver already has.
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use ondisk::dsl::RedactEntry;
 use pool::{Bookmark, Dataset};
 
 use super::Error;
 
 /// The progress recorded in a complete redaction list.
-const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
+const COMPLETE: (ObjectId, u64) = (ObjectId(u64::MAX), u64::MAX);
 
 /// The snapshot or bookmark that an incremental stream starts from (OpenZFS: the `ancestor_zb` of a send).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,9 +19,9 @@ pub struct Base {
     /// True if it belongs to another dataset: the stream makes a clone.
     pub is_clone: bool,
     /// The guid of the IV set of its encrypted blocks; 0 if it is not encrypted.
-    pub ivset_guid: u64,
+    pub ivset_guid: Guid,
     /// The snapshots with respect to which it is redacted, if it is.
-    pub redact_snaps: Option<Vec<u64>>,
+    pub redact_snaps: Option<Vec<Guid>>,
     /// Blocks that the receiver lacks although they are older, ordered by object and block.
     pub redacted: Vec<RedactEntry>,
 }
@@ -36,7 +36,7 @@ impl Base {
             guid: from.guid(),
             txg: from.phys().creation_txg,
             is_clone: from.dir().id() != to.dir().id(),
-            ivset_guid: from.ivset_guid()?.unwrap_or(0),
+            ivset_guid: from.ivset_guid()?.unwrap_or(Guid(0)),
             redact_snaps: from.redact_snaps()?,
             // a redacted dataset does not hold these blocks itself
             redacted: Vec::new(),
@@ -90,7 +90,9 @@ mod tests {
     #[test]
     fn ranges_of_a_redaction_list_are_apart() {
         let list = |all: &[(u64, u64, u64)]| -> Vec<RedactEntry> {
-            all.iter().map(|&(object, blkid, count)| RedactEntry { object, blkid, count, size: 512 }).collect()
+            all.iter()
+                .map(|&(object, blkid, count)| RedactEntry { object: ObjectId(object), blkid, count, size: 512 })
+                .collect()
         };
         assert!(check_apart(&list(&[(1, 0, 5), (1, 5, 1), (2, 0, 9)])).is_ok());
         for overlapping in [[(1, 0, 100), (1, 5, 1)], [(1, 0, 6), (1, 5, 9)], [(1, 3, u64::MAX), (1, 7, 1)]] {

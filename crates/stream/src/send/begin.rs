@@ -1,5 +1,6 @@
 //! The BEGIN record: the features that the stream requires of its receiver, and the dataset's keys.
 
+use base::{Guid, ObjectId};
 use nvlist::{Encoding, NvList};
 use ondisk::ObjsetType;
 use ondisk::dsl::DslDatasetPhys;
@@ -14,7 +15,6 @@ use super::{Base, Error, OURS, SendFlags};
 const SUBSTREAM: u64 = 1;
 /// File systems from this version on have system attributes (OpenZFS: `ZPL_VERSION_SA`).
 const ZPL_VERSION_SA: u64 = 5;
-const MASTER_NODE_OBJ: u64 = 1;
 /// The version of wrapped keys that raw streams carry (OpenZFS: `ZIO_CRYPT_KEY_CURRENT_VERSION`).
 const KEY_VERSION: u64 = 1;
 
@@ -55,7 +55,7 @@ fn has_attributes(to: &Dataset) -> Result<bool, Error> {
     if objset.phys().os_type != ObjsetType::Zfs {
         return Ok(false);
     }
-    let master = dmu::Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
+    let master = dmu::Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
     Ok(master.lookup_u64("VERSION")?.unwrap_or(0) >= ZPL_VERSION_SA)
 }
 
@@ -98,26 +98,31 @@ pub(super) fn begin(
     Ok((record, packed))
 }
 
+/// Guids as a list has them.
+fn words(guids: &[Guid]) -> Vec<u64> {
+    guids.iter().map(|guid| guid.0).collect()
+}
+
 fn payload(to: &Dataset, base: Option<&Base>, flags: &SendFlags, features: u64) -> Result<NvList, Error> {
     let mut list = NvList::new();
     if let Some(guids) = to.redact_snaps()? {
-        list.insert("redact_snaps", guids);
+        list.insert("redact_snaps", words(&guids));
     }
     if let Some(guids) = base.and_then(|base| base.redact_snaps.clone()) {
-        list.insert("redact_from_snaps", guids);
+        list.insert("redact_from_snaps", words(&guids));
     }
     if let Some(at) = flags.resume {
-        list.insert("resume_object", at.object);
+        list.insert("resume_object", at.object.0);
         list.insert("resume_offset", at.offset);
     }
     if features & feature::RAW != 0 {
-        list.insert("crypt_keydata", keys(to, base.map_or(0, |base| base.ivset_guid))?);
+        list.insert("crypt_keydata", keys(to, base.map(|base| base.ivset_guid).unwrap_or_default())?);
     }
     Ok(list)
 }
 
 /// Returns the wrapped keys of an encrypted dataset, and the layout of its dnodes (OpenZFS: `dsl_crypto_populate_key_nvlist`).
-fn keys(to: &Dataset, from_ivset_guid: u64) -> Result<NvList, Error> {
+fn keys(to: &Dataset, from_ivset_guid: Guid) -> Result<NvList, Error> {
     let old = || Error::OldKeys { name: to.name().to_owned() };
     let info = to.crypto()?.ok_or_else(old)?;
     if info.wrapped.version != KEY_VERSION {
@@ -129,7 +134,7 @@ fn keys(to: &Dataset, from_ivset_guid: u64) -> Result<NvList, Error> {
     let wrapped = &info.wrapped;
     let mut list = NvList::new();
     list.insert("DSL_CRYPTO_SUITE", wrapped.suite as u64);
-    list.insert("DSL_CRYPTO_GUID", wrapped.guid);
+    list.insert("DSL_CRYPTO_GUID", wrapped.guid.0);
     list.insert("DSL_CRYPTO_VERSION", wrapped.version);
     list.insert("DSL_CRYPTO_MASTER_KEY_1", nvlist::Value::Uint8Array(wrapped.master.to_vec()));
     list.insert("DSL_CRYPTO_HMAC_KEY_1", nvlist::Value::Uint8Array(wrapped.hmac.to_vec()));
@@ -152,7 +157,7 @@ fn keys(to: &Dataset, from_ivset_guid: u64) -> Result<NvList, Error> {
     list.insert("mdn_indblkshift", u64::from(mdn.indblkshift));
     list.insert("mdn_nblkptr", mdn.blkptr.len() as u64);
     list.insert("mdn_maxblkid", mdn.maxblkid);
-    list.insert("to_ivset_guid", to.ivset_guid()?.unwrap_or(0));
-    list.insert("from_ivset_guid", from_ivset_guid);
+    list.insert("to_ivset_guid", to.ivset_guid()?.unwrap_or_default().0);
+    list.insert("from_ivset_guid", from_ivset_guid.0);
     Ok(list)
 }

@@ -1,6 +1,6 @@
 use std::io;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 
 /// Reasons why a dataset cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum Error {
     #[error("object {object}: {source}")]
     Format {
         /// The object.
-        object: u64,
+        object: ObjectId,
         /// The decoding error.
         source: ondisk::Error,
     },
@@ -36,13 +36,13 @@ pub enum Error {
     #[error("object {object}: a block of an encrypted dataset is not encrypted")]
     Forged {
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
     /// A block tree has more blocks than the pool has space for (EIO).
     #[error("object {object}: its block tree has more blocks than the pool can hold")]
     Circle {
         /// The object.
-        object: u64,
+        object: ObjectId,
     },
     /// The dataset has directories in blocks above 128 KiB (ZFS_ERR_STREAM_LARGE_MICROZAP).
     #[error("source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream")]
@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn invalid(object: u64, what: &'static str, field: &'static str, value: u64) -> Error {
+    pub(super) fn invalid(object: ObjectId, what: &'static str, field: &'static str, value: u64) -> Error {
         Error::Format { object, source: ondisk::Error::Invalid { what, field, value } }
     }
 

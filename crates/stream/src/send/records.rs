@@ -4,7 +4,7 @@
 //! Neighbouring holes, and neighbouring free object numbers, become one record; that record is held back until a different one
 //! follows.
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use codec::ChecksumKind;
 use ondisk::send::{
     CryptParams, DRR_CHECKSUM_DEDUP, DRR_OBJECT_SPILL, DRR_RAW_BYTESWAP, DRR_SPILL_UNMODIFIED, DdtKey, Free,
@@ -27,14 +27,14 @@ const COMPRESS_OFF: u8 = 2;
 
 /// The state that turns ranges into records.
 pub(super) struct Scribe<'a> {
-    pub(super) objset: u64,
+    pub(super) objset: ObjectId,
     pub(super) toguid: Guid,
     /// Feature flags of the stream.
     pub(super) features: u64,
     /// The txg of the base that the receiver has.
     pub(super) from: base::Txg,
     /// The limit of the receiver's object numbers: higher ones are free in any case.
-    pub(super) max_object: u64,
+    pub(super) max_object: ObjectId,
     pub(super) resume: ResumeAt,
     pub(super) unmodified_spills: bool,
     /// The record that is held back because it may still grow.
@@ -93,15 +93,15 @@ impl Scribe<'_> {
         }
     }
 
-    fn dnodes(&mut self, bp: &BlkPtr, firstobj: u64, numslots: u64) -> Result<(), Error> {
+    fn dnodes(&mut self, bp: &BlkPtr, firstobj: ObjectId, numslots: u64) -> Result<(), Error> {
         self.flush()?;
         let flags = if bp.endian() == OURS { 0 } else { DRR_RAW_BYTESWAP };
         let range = ObjectRange { firstobj, numslots, toguid: self.toguid, crypt: crypt_params(bp), flags };
         self.plain(Record::ObjectRange(range))
     }
 
-    fn free_objects(&mut self, first: u64, count: u64) -> Result<(), Error> {
-        let count = count.min(self.max_object.saturating_sub(first));
+    fn free_objects(&mut self, first: ObjectId, count: u64) -> Result<(), Error> {
+        let count = count.min(self.max_object.0.saturating_sub(first.0));
         if count == 0 {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl Scribe<'_> {
         Ok(())
     }
 
-    fn free(&mut self, object: u64, offset: u64, length: u64) -> Result<(), Error> {
+    fn free(&mut self, object: ObjectId, offset: u64, length: u64) -> Result<(), Error> {
         let past_all = offset.checked_add(length).is_none();
         if let Some(Record::Free(before)) = &mut self.pending
             && before.object == object
@@ -135,7 +135,7 @@ impl Scribe<'_> {
         Ok(())
     }
 
-    fn redact(&mut self, object: u64, offset: u64, length: u64) -> Result<(), Error> {
+    fn redact(&mut self, object: ObjectId, offset: u64, length: u64) -> Result<(), Error> {
         if let Some(Record::Redact(before)) = &mut self.pending
             && before.object == object
             && before.offset.checked_add(before.length) == Some(offset)
@@ -148,7 +148,7 @@ impl Scribe<'_> {
         Ok(())
     }
 
-    fn object(&mut self, object: u64, dnode: &DnodePhys, bonus: &[u8], swapped: bool) -> Result<(), Error> {
+    fn object(&mut self, object: ObjectId, dnode: &DnodePhys, bonus: &[u8], swapped: bool) -> Result<(), Error> {
         self.flush()?;
         let raw = self.has(feature::RAW);
         let mut record = Object {
@@ -190,7 +190,7 @@ impl Scribe<'_> {
         }
     }
 
-    fn spill(&mut self, object: u64, bp: &BlkPtr) -> Result<(), Error> {
+    fn spill(&mut self, object: ObjectId, bp: &BlkPtr) -> Result<(), Error> {
         self.flush()?;
         let raw = self.has(feature::RAW);
         let mut record = Spill {
@@ -219,7 +219,7 @@ impl Scribe<'_> {
         self.put(Record::Spill(record), &[], Some(Fill::whole(bp, bm, stage)), stage.size(bp))
     }
 
-    fn data(&mut self, object: u64, offset: u64, size: u64, kind: ObjectType, bp: &BlkPtr) -> Result<(), Error> {
+    fn data(&mut self, object: ObjectId, offset: u64, size: u64, kind: ObjectType, bp: &BlkPtr) -> Result<(), Error> {
         if (object, offset) < (self.resume.object, self.resume.offset) {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl Scribe<'_> {
         self.put(Record::Write(record), &[], Some(Fill::whole(bp, bm, stage)), stage.size(bp))
     }
 
-    fn write(&self, object: u64, offset: u64, logical_size: u64, kind: ObjectType) -> Write {
+    fn write(&self, object: ObjectId, offset: u64, logical_size: u64, kind: ObjectType) -> Write {
         Write {
             object,
             object_type: kind.0.into(),
@@ -292,7 +292,7 @@ impl Scribe<'_> {
             && (bp.compression() != COMPRESS_ZSTD || self.has(feature::ZSTD))
     }
 
-    fn embedded(&mut self, object: u64, offset: u64, length: u64, bp: &BlkPtr) -> Result<(), Error> {
+    fn embedded(&mut self, object: ObjectId, offset: u64, length: u64, bp: &BlkPtr) -> Result<(), Error> {
         let psize = bp.psize();
         let mut payload = bp.embedded_payload();
         let rounded = psize.next_multiple_of(8) as usize;
@@ -314,8 +314,8 @@ impl Scribe<'_> {
 }
 
 /// Returns the limit of object numbers in an object set with this meta-dnode (OpenZFS: `dump_freeobjects`).
-pub(super) fn max_object(meta: &DnodePhys) -> u64 {
-    DNODES_PER_BLOCK.saturating_mul(meta.maxblkid.saturating_add(1))
+pub(super) fn max_object(meta: &DnodePhys) -> ObjectId {
+    ObjectId(DNODES_PER_BLOCK.saturating_mul(meta.maxblkid.saturating_add(1)))
 }
 
 /// Returns the encryption parameters of a block, for a raw stream.

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Txg, pump};
+use base::{ObjectId, Txg, pump};
 use dmu::Objset;
 use ondisk::dsl::RedactEntry;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DNODE_SIZE, DnodePhys, ObjectType};
@@ -26,26 +26,26 @@ pub(super) const OBJECT_END: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) enum Range {
     /// A dnode block, whose objects follow.
-    Dnodes { bp: BlkPtr, first: u64, slots: u64 },
+    Dnodes { bp: BlkPtr, first: ObjectId, slots: u64 },
     /// An object; `bonus` is the part of its bonus buffer that the stream carries.
-    Object { object: u64, dnode: Box<DnodePhys>, bonus: Vec<u8>, swapped: bool },
+    Object { object: ObjectId, dnode: Box<DnodePhys>, bonus: Vec<u8>, swapped: bool },
     /// A range of free object numbers.
-    NoObjects { first: u64, count: u64 },
+    NoObjects { first: ObjectId, count: u64 },
     /// A block of data.
-    Data { object: u64, offset: u64, block_size: u64, object_type: ObjectType, bp: BlkPtr },
+    Data { object: ObjectId, offset: u64, block_size: u64, object_type: ObjectType, bp: BlkPtr },
     /// The spill block of an object.
-    Spill { object: u64, bp: BlkPtr },
+    Spill { object: ObjectId, bp: BlkPtr },
     /// A hole; `length` may be [`OBJECT_END`].
-    Hole { object: u64, offset: u64, length: u64 },
+    Hole { object: ObjectId, offset: u64, length: u64 },
     /// A range that a redacted dataset does not hold.
-    Redacted { object: u64, offset: u64, length: u64 },
+    Redacted { object: ObjectId, offset: u64, length: u64 },
 }
 
 /// The position at which an interrupted stream is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResumeAt {
     /// The object.
-    pub object: u64,
+    pub object: ObjectId,
     /// The byte in it.
     pub offset: u64,
 }
@@ -78,14 +78,14 @@ pub(super) fn most_blocks(zio: &Zio) -> u64 {
 
 /// The object whose tree is visited.
 struct Of<'a> {
-    object: u64,
+    object: ObjectId,
     dnode: &'a DnodePhys,
 }
 
 impl Traversal<'_> {
     pub(super) fn run(&self, sink: Sink<'_>) -> Result<(), Error> {
         let phys = self.objset.phys();
-        self.tree(&Of { object: 0, dnode: &phys.meta_dnode }, sink)
+        self.tree(&Of { object: ObjectId::META_DNODE, dnode: &phys.meta_dnode }, sink)
     }
 
     fn zio(&self) -> &Zio {
@@ -107,7 +107,7 @@ impl Traversal<'_> {
 
     /// Visits adjacent pointers of one level; `first` is the block number of the first one.
     fn siblings(&self, of: &Of<'_>, pointers: &[BlkPtr], level: u8, first: u64, sink: Sink<'_>) -> Result<(), Error> {
-        let is_parent = level > 0 || of.object == 0;
+        let is_parent = level > 0 || of.object == ObjectId::META_DNODE;
         let at_once = self.read_ahead(pointers);
         for (n, some) in pointers.chunks(at_once).enumerate() {
             let first = first.saturating_add((n * at_once) as u64);
@@ -159,17 +159,18 @@ impl Traversal<'_> {
         }
         let span = Self::span(of, level);
         let first = span.saturating_mul(blkid);
-        if of.object != 0 {
+        if of.object != ObjectId::META_DNODE {
             return self.lacks(of.object, first, first.saturating_add(span));
         }
         let per_block = of.dnode.datablksz() >> ondisk::DNODE_SHIFT;
         let (first, end) = (first.saturating_mul(per_block), first.saturating_add(span).saturating_mul(per_block));
+        let (first, end) = (ObjectId(first), ObjectId(end));
         let at = self.redacted.partition_point(|entry| entry.object < first);
         self.redacted.get(at).is_some_and(|entry| entry.object < end)
     }
 
     /// True if the receiver lacks some block of an object between `first` and `end`.
-    fn lacks(&self, object: u64, first: u64, end: u64) -> bool {
+    fn lacks(&self, object: ObjectId, first: u64, end: u64) -> bool {
         let before = |entry: &RedactEntry| (entry.object, entry.blkid.saturating_add(entry.count)) <= (object, first);
         let at = self.redacted.partition_point(before);
         self.redacted.get(at).is_some_and(|entry| entry.object == object && entry.blkid < end)
@@ -179,9 +180,9 @@ impl Traversal<'_> {
     fn is_done(&self, of: &Of<'_>, level: u8, blkid: u64) -> bool {
         let span = Self::span(of, level);
         let end = blkid.saturating_add(1).saturating_mul(span);
-        if of.object == 0 {
+        if of.object == ObjectId::META_DNODE {
             let per_block = of.dnode.datablksz() >> ondisk::DNODE_SHIFT;
-            return end.saturating_mul(per_block) <= self.resume.object;
+            return ObjectId(end.saturating_mul(per_block)) <= self.resume.object;
         }
         let size = of.dnode.datablksz().max(1);
         of.object == self.resume.object && end <= self.resume.offset / size
@@ -243,7 +244,7 @@ impl Traversal<'_> {
             None => Err(Error::Forged { object: of.object }),
         };
         match (level, of.object) {
-            (0, 0) => self.dnodes(bp, blkid, old, &read(block)?, sink),
+            (0, ObjectId::META_DNODE) => self.dnodes(bp, blkid, old, &read(block)?, sink),
             (0, object) => {
                 let block_size = of.dnode.datablksz();
                 let offset = blkid.checked_mul(block_size);
@@ -270,10 +271,11 @@ impl Traversal<'_> {
         }
         let end = start.saturating_add(span);
         let size = of.dnode.datablksz();
-        if of.object == 0 {
+        if of.object == ObjectId::META_DNODE {
             let per_block = size >> ondisk::DNODE_SHIFT;
             let first = start.saturating_mul(per_block);
-            return sink(Range::NoObjects { first, count: end.saturating_mul(per_block).saturating_sub(first) });
+            let count = end.saturating_mul(per_block).saturating_sub(first);
+            return sink(Range::NoObjects { first: ObjectId(first), count });
         }
         let Some(offset) = start.checked_mul(size) else { return Ok(()) };
         let length = end.saturating_mul(size).saturating_sub(offset);
@@ -288,7 +290,7 @@ impl Traversal<'_> {
     /// Visits a dnode block. If it is `old`, the receiver has its objects, and only their previously redacted blocks are sent.
     fn dnodes(&self, bp: &BlkPtr, blkid: u64, old: bool, block: &[u8], sink: Sink<'_>) -> Result<(), Error> {
         let slots = (block.len() / DNODE_SIZE) as u64;
-        let first = blkid.saturating_mul(slots);
+        let first = ObjectId(blkid.saturating_mul(slots));
         if !old {
             sink(Range::Dnodes { bp: *bp, first, slots })?;
         }
@@ -299,7 +301,7 @@ impl Traversal<'_> {
             let format = |source| Error::Format { object, source };
             let dnode = DnodePhys::decode(rest, bp.endian()).map_err(format)?;
             slot += dnode.slots() as u64;
-            if object < self.resume.object || object == 0 {
+            if object < self.resume.object || object == ObjectId::META_DNODE {
                 continue;
             }
             if old {
@@ -339,7 +341,7 @@ impl Traversal<'_> {
 }
 
 /// Checks that the spill block of an object has a size that a record can state.
-pub(super) fn check_spill(object: u64, bp: &BlkPtr) -> Result<(), Error> {
+pub(super) fn check_spill(object: ObjectId, bp: &BlkPtr) -> Result<(), Error> {
     if bp.lsize() == 0 || !bp.lsize().is_multiple_of(SECTOR) {
         return Err(Error::invalid(object, "spill block", "logical size", bp.lsize()));
     }

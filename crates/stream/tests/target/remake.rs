@@ -1,6 +1,6 @@
 //! Streams split into records and reassembled, with right checksums.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use codec::fletcher::Fletcher4;
 use ondisk::send::{CHECKSUM_OFFSET, RECORD_SIZE, feature};
 use stream::{Header, Reader, Record};
@@ -59,14 +59,14 @@ pub(crate) fn stream_in(parts: &[Part], e: Endian) -> Vec<u8> {
 pub(crate) fn resumed_at(parts: &[Part], object: u64, offset: u64) -> Vec<u8> {
     let wanted = |record: &Record| match record {
         Record::Begin(_) | Record::End(_) => true,
-        Record::Object(r) => r.object >= object,
-        Record::FreeObjects(r) => r.firstobj >= object,
-        Record::Write(r) => (r.object, r.offset) >= (object, offset),
-        Record::WriteEmbedded(r) => (r.object, r.offset) >= (object, offset),
-        Record::Free(r) => (r.object, r.offset) >= (object, offset),
-        Record::Spill(r) => r.object >= object,
+        Record::Object(r) => r.object >= ObjectId(object),
+        Record::FreeObjects(r) => r.firstobj >= ObjectId(object),
+        Record::Write(r) => (r.object, r.offset) >= (ObjectId(object), offset),
+        Record::WriteEmbedded(r) => (r.object, r.offset) >= (ObjectId(object), offset),
+        Record::Free(r) => (r.object, r.offset) >= (ObjectId(object), offset),
+        Record::Spill(r) => r.object >= ObjectId(object),
         // the dnode block that contains the object
-        Record::ObjectRange(r) => r.firstobj + r.numslots > object,
+        Record::ObjectRange(r) => r.firstobj.0 + r.numslots > object,
         _ => false,
     };
     let mut kept: Vec<Part> = parts.iter().filter(|(header, _)| wanted(&header.record)).cloned().collect();

@@ -14,21 +14,21 @@ const SIZE: u64 = 6 * BLOCK;
 /// A change, owned.
 #[derive(Clone, Debug)]
 enum Change {
-    Write { file: u64, at: u64, len: u64, byte: u8 },
-    Truncate { file: u64, at: u64 },
-    SetAttr { file: u64, mode: u64 },
-    Create { dir: u64, file: u64, name: u8 },
-    Link { dir: u64, file: u64, name: u8 },
-    Remove { dir: u64, name: u8 },
-    Rename { from: (u64, u8), to: (u64, u8) },
+    Write { file: ObjectId, at: u64, len: u64, byte: u8 },
+    Truncate { file: ObjectId, at: u64 },
+    SetAttr { file: ObjectId, mode: u64 },
+    Create { dir: ObjectId, file: ObjectId, name: u8 },
+    Link { dir: ObjectId, file: ObjectId, name: u8 },
+    Remove { dir: ObjectId, name: u8 },
+    Rename { from: (ObjectId, u8), to: (ObjectId, u8) },
 }
 
 /// Directories are objects 1 to 3, files 10 to 15.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
-    names: BTreeMap<(u64, u8), u64>,
-    files: BTreeMap<u64, (Vec<u8>, u64, u64)>,
-    dirs: BTreeMap<u64, u64>,
+    names: BTreeMap<(ObjectId, u8), ObjectId>,
+    files: BTreeMap<ObjectId, (Vec<u8>, u64, u64)>,
+    dirs: BTreeMap<ObjectId, u64>,
 }
 
 impl Model {
@@ -36,21 +36,21 @@ impl Model {
     fn begun() -> Model {
         let mut model = Model::default();
         for file in 10..13u64 {
-            model.names.insert((1, file as u8 - 10), file);
-            model.files.insert(file, (vec![7; 3 * BLOCK as usize], 0, 1));
+            model.names.insert((ObjectId(1), file as u8 - 10), ObjectId(file));
+            model.files.insert(ObjectId(file), (vec![7; 3 * BLOCK as usize], 0, 1));
         }
         model
     }
 
-    fn named(&self, dir: u64, name: &[u8]) -> Option<u64> {
+    fn named(&self, dir: ObjectId, name: &[u8]) -> Option<ObjectId> {
         self.names.get(&(dir, *name.first()?)).copied()
     }
 
-    fn block(&self, file: u64) -> Option<u64> {
+    fn block(&self, file: ObjectId) -> Option<u64> {
         self.files.get(&file).filter(|(data, ..)| data.len() as u64 > BLOCK).map(|_| BLOCK)
     }
 
-    fn unlink(&mut self, dir: u64, name: u8) -> bool {
+    fn unlink(&mut self, dir: ObjectId, name: u8) -> bool {
         let Some(file) = self.names.remove(&(dir, name)) else { return false };
         if let Some((.., links)) = self.files.get_mut(&file) {
             *links -= 1;
@@ -77,7 +77,7 @@ impl Model {
                     data.resize(at as usize, 0);
                 }
             }
-            Change::SetAttr { file, mode } if file < 10 => {
+            Change::SetAttr { file, mode } if file < ObjectId(10) => {
                 self.dirs.insert(file, mode);
             }
             Change::SetAttr { file, mode } => {
@@ -119,7 +119,7 @@ impl Model {
 static BYTES: [u8; SIZE as usize] = [0; SIZE as usize];
 static NAMES: [[u8; 1]; 8] = [[0], [1], [2], [3], [4], [5], [6], [7]];
 
-fn create(dir: u64, file: u64, name: u8) -> Create<'static> {
+fn create(dir: ObjectId, file: ObjectId, name: u8) -> Create<'static> {
     Create {
         doid: dir,
         foid: file,
@@ -163,7 +163,7 @@ fn record(change: &Change) -> (TxType, Record<'static>) {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let (file, dir, name) = (10..16u64, 1..4u64, 0..8u8);
+    let (file, dir, name) = ((10..16u64).prop_map(ObjectId), (1..4u64).prop_map(ObjectId), 0..8u8);
     // half of all writes are of whole blocks
     let whole = (0..5u64, 1..4u64).prop_map(|(at, n)| (at * BLOCK, n.min(6 - at) * BLOCK));
     let part = (0..SIZE - 1).prop_flat_map(|at| (Just(at), 1..SIZE - at));
@@ -189,7 +189,7 @@ fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(us
     let begun = model.clone();
     let left_out = superseded(&steps, |id| begun.block(id));
     let mut lanes = Lanes::default();
-    let (mut next, mut under_way): (usize, Vec<(u64, VecDeque<usize>)>) = (0, Vec::new());
+    let (mut next, mut under_way): (usize, Vec<(ObjectId, VecDeque<usize>)>) = (0, Vec::new());
     let mut failed = None;
     loop {
         let step = steps.get(next).filter(|_| failed.is_none());
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-fn write_of(file: u64, at: u64, len: u64) -> Change {
+fn write_of(file: ObjectId, at: u64, len: u64) -> Change {
     Change::Write { file, at, len, byte: 1 }
 }
 
@@ -257,33 +257,37 @@ fn left_out(changes: &[Change]) -> Vec<usize> {
     let records: Vec<(TxType, Record<'static>)> = changes.iter().map(record).collect();
     let steps: Vec<Step<'_, '_>> =
         records.iter().map(|(kind, record)| Step { kind: Some(*kind), record: Some(record) }).collect();
-    let mut found: Vec<usize> = superseded(&steps, |id| (id < 15).then_some(BLOCK)).into_iter().collect();
+    let mut found: Vec<usize> = superseded(&steps, |id| (id < ObjectId(15)).then_some(BLOCK)).into_iter().collect();
     found.sort_unstable();
     found
 }
 
 #[test]
 fn only_what_whole_blocks_overwrite_at_once_is_left_out() {
-    let part = write_of(10, 3, 5);
-    let whole = write_of(10, 0, BLOCK);
+    let part = write_of(ObjectId(10), 3, 5);
+    let whole = write_of(ObjectId(10), 0, BLOCK);
     assert_eq!(left_out(&[part.clone(), whole.clone()]), [0]);
     assert_eq!(left_out(&[whole.clone(), part.clone()]), []);
-    assert_eq!(left_out(&[part.clone(), write_of(10, 0, BLOCK + 1)]), [], "the later one reads a block");
-    assert_eq!(left_out(&[part.clone(), write_of(11, 0, BLOCK)]), [], "another file");
+    assert_eq!(left_out(&[part.clone(), write_of(ObjectId(10), 0, BLOCK + 1)]), [], "the later one reads a block");
+    assert_eq!(left_out(&[part.clone(), write_of(ObjectId(11), 0, BLOCK)]), [], "another file");
     assert_eq!(left_out(&[part.clone(), part.clone(), whole.clone()]), [0, 1]);
-    let behind = write_of(10, BLOCK + 3, BLOCK + 5);
+    let behind = write_of(ObjectId(10), BLOCK + 3, BLOCK + 5);
     assert_eq!(
         left_out(&[part.clone(), behind, whole.clone()]),
         [],
         "a write between them reads a block, which may fail"
     );
-    let between = [Change::Truncate { file: 10, at: 4 }, Change::Remove { dir: 1, name: 7 }];
+    let between = [Change::Truncate { file: ObjectId(10), at: 4 }, Change::Remove { dir: ObjectId(1), name: 7 }];
     for between in between {
         assert_eq!(left_out(&[part.clone(), between, whole.clone()]), [], "it may fail, or look");
     }
-    let other = Change::SetAttr { file: 11, mode: 1 };
+    let other = Change::SetAttr { file: ObjectId(11), mode: 1 };
     assert_eq!(left_out(&[part, other, whole]), [0]);
-    assert_eq!(left_out(&[write_of(15, 3, 5), write_of(15, 0, BLOCK)]), [], "blocks that still grow");
+    assert_eq!(
+        left_out(&[write_of(ObjectId(15), 3, 5), write_of(ObjectId(15), 0, BLOCK)]),
+        [],
+        "blocks that still grow"
+    );
 }
 
 #[test]
@@ -292,7 +296,7 @@ fn an_indirect_write_of_a_part_counts_with_its_whole_block() {
     // the size in sectors, minus one
     bp.words[6] = (8 << SECTOR_SHIFT >> SECTOR_SHIFT) - 1;
     assert_eq!(bp.lsize(), 8 << SECTOR_SHIFT);
-    let part = Record::Write(Write { foid: 10, offset: 5000, length: 100, blkptr: bp, data: None });
+    let part = Record::Write(Write { foid: ObjectId(10), offset: 5000, length: 100, blkptr: bp, data: None });
     let step = Step { kind: Some(TxType::Write), record: Some(&part) };
     assert_eq!(bytes_of(&step), Some(4096..8192));
 }

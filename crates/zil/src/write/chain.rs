@@ -154,7 +154,7 @@ impl Zil {
         }
         let left_behind = if frees_itself || header.log.is_hole() { Vec::new() } else { self.device.left_behind()? };
         let env = self.device.env();
-        let identity = [env.random_u64(), env.random_u64(), self.device.objset(), 1];
+        let identity = [env.random_u64(), env.random_u64(), self.device.objset().0, 1];
         let txg = {
             let tx = self.device.open()?;
             let first = self.device.allocate(&tx, ZIL_MIN_BLKSZ, identity)?;

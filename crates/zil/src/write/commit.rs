@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use parking_lot::MutexGuard;
 
 use super::Zil;
@@ -44,7 +44,7 @@ impl Zil {
     ///
     /// # Errors
     /// If the pool is suspended: neither the log nor a txg could be written.
-    pub fn commit(&self, object: Option<u64>) -> Result<(), Error> {
+    pub fn commit(&self, object: Option<ObjectId>) -> Result<(), Error> {
         if !self.logs() {
             return Ok(());
         }

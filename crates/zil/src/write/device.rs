@@ -1,6 +1,6 @@
 //! The interface through which a log writes to its pool.
 
-use base::{Env, Txg};
+use base::{Env, ObjectId, Txg};
 use dmu::Tx;
 use ondisk::{BlkPtr, ZilHeader};
 use vdev::{Flushes, Written};
@@ -20,7 +20,7 @@ pub struct Placed {
 /// The pool, as the log of one dataset sees it. No method waits for a txg unless its doc says so.
 pub trait LogDevice: Send + Sync {
     /// Returns the dataset's object number.
-    fn objset(&self) -> u64;
+    fn objset(&self) -> ObjectId;
 
     /// Returns the clock and the source of randomness.
     fn env(&self) -> Env;

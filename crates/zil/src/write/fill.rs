@@ -4,7 +4,7 @@
 //! instead. Then records are laid out, and data is copied straight into its block. A block of the chain is allocated later, when
 //! its fill is known; only the first one already has its location and size.
 
-use base::{Endian, Txg, pump};
+use base::{Endian, ObjectId, Txg, pump};
 use dmu::Error as DmuError;
 use ondisk::BlkPtr;
 use ondisk::zil::{TxType, WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE};
@@ -121,7 +121,7 @@ impl<'a> Filler<'a> {
     fn indirect(&mut self, itxs: Vec<(Txg, Itx)>) -> Vec<(Txg, Itx)> {
         let block = |(txg, itx): &(Txg, Itx)| match itx.data {
             ItxData::Indirect { offset, len, generation } => {
-                Some((*txg, itx.object.unwrap_or(0), generation, offset, len))
+                Some((*txg, itx.object.unwrap_or(ObjectId::NONE), generation, offset, len))
             }
             _ => None,
         };

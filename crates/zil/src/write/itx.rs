@@ -1,6 +1,6 @@
 //! In-memory log records (itx) that are not yet written to the log.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use ondisk::zil::{RecordHeader, TxType, WRITE_RECORD_SIZE};
 
 /// One change that is to be logged (OpenZFS: `itx_t`).
@@ -9,7 +9,7 @@ pub struct Itx {
     /// The whole record in this machine's byte order, header first; txg and sequence number are filled in later.
     pub record: Vec<u8>,
     /// The object that it changes, if it changes only one.
-    pub object: Option<u64>,
+    pub object: Option<ObjectId>,
     /// True if every commit writes it. Otherwise it waits for a commit of its object, or of everything.
     pub sync: bool,
     /// The location of the written data.

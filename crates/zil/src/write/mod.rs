@@ -32,7 +32,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -112,7 +112,7 @@ impl Zil {
     }
 
     /// Notes that a change of `object` in the txg of `tx` cannot be logged: a commit of the object, or of all, waits for that txg.
-    pub fn miss(&self, tx: &Tx, object: u64) {
+    pub fn miss(&self, tx: &Tx, object: ObjectId) {
         if self.logs() {
             self.pending.lock().miss(tx.txg(), object);
         }
@@ -134,7 +134,7 @@ impl Zil {
     }
 
     /// Drops the records that wait for a commit of `object`, which is freed (OpenZFS: `zil_remove_async`).
-    pub fn forget(&self, object: u64) {
+    pub fn forget(&self, object: ObjectId) {
         self.pending.lock().forget(object);
     }
 

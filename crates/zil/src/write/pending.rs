@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use parking_lot::{Condvar, Mutex};
 
 use super::Itx;
@@ -42,11 +42,11 @@ struct Itxs {
     /// Records that every commit writes, in order.
     sync: Vec<Itx>,
     /// Records that wait for a commit of their object.
-    by_object: BTreeMap<u64, Vec<Itx>>,
+    by_object: BTreeMap<ObjectId, Vec<Itx>>,
 }
 
 impl Itxs {
-    fn bring(&mut self, object: u64) {
+    fn bring(&mut self, object: ObjectId) {
         if let Some(itxs) = self.by_object.remove(&object) {
             self.sync.extend(itxs);
         }
@@ -66,13 +66,13 @@ const MISSED_MAX: usize = 4096;
 #[derive(Default)]
 struct Missed {
     /// The last txg with one, by object.
-    by_object: BTreeMap<u64, Txg>,
+    by_object: BTreeMap<ObjectId, Txg>,
     /// The last txg with one that is not noted by its object.
     others: Option<Txg>,
 }
 
 impl Missed {
-    fn add(&mut self, txg: Txg, object: u64) {
+    fn add(&mut self, txg: Txg, object: ObjectId) {
         let full = self.by_object.len() >= MISSED_MAX;
         match self.by_object.entry(object) {
             Entry::Occupied(mut last) => *last.get_mut() = txg.max(*last.get()),
@@ -86,7 +86,7 @@ impl Missed {
         self.others = self.others.filter(|txg| *txg > synced);
     }
 
-    fn last(&self, object: Option<u64>) -> Option<Txg> {
+    fn last(&self, object: Option<ObjectId>) -> Option<Txg> {
         let noted = match object {
             Some(object) => self.by_object.get(&object).copied(),
             None => self.by_object.values().max().copied(),
@@ -142,7 +142,7 @@ impl Pending {
     }
 
     /// Drops the records that wait for a commit of `object` (OpenZFS: `zil_remove_async`).
-    pub(crate) fn forget(&mut self, object: u64) {
+    pub(crate) fn forget(&mut self, object: ObjectId) {
         for itxs in self.txgs.values_mut() {
             itxs.by_object.remove(&object);
         }
@@ -150,13 +150,13 @@ impl Pending {
     }
 
     /// Notes that a change of `object` cannot be logged.
-    pub(crate) fn miss(&mut self, txg: Txg, object: u64) {
+    pub(crate) fn miss(&mut self, txg: Txg, object: ObjectId) {
         self.missed.add(txg, object);
     }
 
     /// Returns the last txg with a change of `object`, or of any object if `None`, that the log does not have; `None` if all are on disk or
     /// logged.
-    pub(crate) fn missed(&self, object: Option<u64>) -> Option<Txg> {
+    pub(crate) fn missed(&self, object: Option<ObjectId>) -> Option<Txg> {
         self.missed.last(object)
     }
 
@@ -177,7 +177,7 @@ impl Pending {
 
     /// Joins the next batch, together with the records that wait for `object`, or for all objects if `None` (OpenZFS:
     /// `zil_async_to_sync`, `zil_commit_itx_assign`, `zil_prune_commit_list`).
-    pub(crate) fn join(&mut self, object: Option<u64>) -> Part {
+    pub(crate) fn join(&mut self, object: Option<ObjectId>) -> Part {
         for itxs in self.txgs.values_mut() {
             match object {
                 Some(object) => itxs.bring(object),

@@ -1,6 +1,6 @@
 //! The source of written data at the time when it is logged.
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use ondisk::BlkPtr;
 
 /// Reads back the data that is to be logged (OpenZFS: `zil_get_data_t`). Called by a committing thread, which holds no
@@ -10,7 +10,7 @@ pub trait WriteSource: Send + Sync {
     ///
     /// # Errors
     /// If it cannot be read; the commit then waits for the txg of the write.
-    fn copy(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error>;
+    fn copy(&self, object: ObjectId, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error>;
 
     /// Writes the block at byte `offset` of `object`, as it is in `txg`, to its final location now, and returns its pointer.
     ///
@@ -18,7 +18,7 @@ pub trait WriteSource: Send + Sync {
     /// If it cannot be written; the commit then waits for `txg`.
     fn write_block(
         &self,
-        object: u64,
+        object: ObjectId,
         generation: u64,
         offset: u64,
         len: u64,

@@ -96,8 +96,8 @@ impl Memory {
 }
 
 impl LogDevice for Memory {
-    fn objset(&self) -> u64 {
-        ID
+    fn objset(&self) -> ObjectId {
+        ObjectId(ID)
     }
 
     fn env(&self) -> Env {
@@ -136,7 +136,7 @@ impl LogDevice for Memory {
     }
 
     fn allocate(&self, tx: &Tx, size: u64, identity: [u64; 4]) -> Result<Placed, Error> {
-        let bm = Bookmark { objset: ID, object: 0, level: Bookmark::ZIL_LEVEL, blkid: 0 };
+        let bm = Bookmark { objset: ObjectId(ID), object: ObjectId::NONE, level: Bookmark::ZIL_LEVEL, blkid: 0 };
         Ok(Placed { bp: self.zio.allocate_log(tx.txg(), &bm, size, identity, false)?, slog: false })
     }
 
@@ -144,7 +144,7 @@ impl LogDevice for Memory {
 
     fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), Error> {
         if self.broken.load(Ordering::Relaxed) {
-            return Err(Error::Unusable { objset: ID, what: "broken" });
+            return Err(Error::Unusable { objset: ObjectId(ID), what: "broken" });
         }
         assert!(!self.panicking.load(Ordering::Relaxed), "a device panics");
         self.written.fetch_add(blocks.len() as u64, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl LogDevice for Memory {
             self.released.wait(&mut held);
         }
         if self.failing.lock().contains(&number) {
-            return Err(Error::Unusable { objset: ID, what: "not flushed" });
+            return Err(Error::Unusable { objset: ObjectId(ID), what: "not flushed" });
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ fn log() -> (Arc<Memory>, Arc<Zil>) {
     let space = Arc::new(Bump::default());
     zio.set_space(space.clone());
     let memory = Arc::new(Memory {
-        objset: Objset::open_writable(zio.clone(), ID, &BlkPtr::HOLE).unwrap(),
+        objset: Objset::open_writable(zio.clone(), ObjectId(ID), &BlkPtr::HOLE).unwrap(),
         zio,
         space,
         synced: AtomicU64::new(10),
@@ -207,18 +207,18 @@ fn log() -> (Arc<Memory>, Arc<Zil>) {
 /// As [`log`], with a chain that has begun.
 fn begun() -> (Arc<Memory>, Arc<Zil>) {
     let (memory, zil) = log();
-    truncate(&memory, &zil, 1, true);
+    truncate(&memory, &zil, ObjectId(1), true);
     zil.commit(None).unwrap();
     assert_eq!(memory.written.load(Ordering::Relaxed), 0, "the txg that began the chain had all");
     (memory, zil)
 }
 
-fn truncate(memory: &Memory, zil: &Zil, foid: u64, sync: bool) {
-    let record = Record::Truncate { foid, offset: foid * 10, length: 1 }.encode(TxType::Truncate);
+fn truncate(memory: &Memory, zil: &Zil, foid: ObjectId, sync: bool) {
+    let record = Record::Truncate { foid, offset: foid.0 * 10, length: 1 }.encode(TxType::Truncate);
     zil.assign(&memory.tx(), Itx { record, object: Some(foid), sync, data: ItxData::InRecord });
 }
 
-fn write(memory: &Memory, zil: &Zil, foid: u64, offset: u64, len: u64, data: ItxData) {
+fn write(memory: &Memory, zil: &Zil, foid: ObjectId, offset: u64, len: u64, data: ItxData) {
     let write = Write { foid, offset, length: len, blkptr: BlkPtr::HOLE, data: None };
     let record = Record::Write(write).encode(TxType::Write);
     zil.assign(&memory.tx(), Itx { record, object: Some(foid), sync: false, data });
@@ -236,7 +236,7 @@ fn all_is_freed_once(memory: &Memory, zil: &Zil) {
 }
 
 /// Returns the objects that the records of the log name, in order.
-fn logged(memory: &Memory) -> Vec<u64> {
+fn logged(memory: &Memory) -> Vec<ObjectId> {
     let log = read_log(&memory.objset);
     assert!(matches!(log.summary.end, ChainEnd::NotWritten(_) | ChainEnd::Hole), "{:?}", log.summary.end);
     let seqs: Vec<u64> = log.records().map(|record| record.header.seq).collect();
@@ -257,23 +257,23 @@ fn content(offset: u64, buf: &mut [u8]) {
 }
 
 impl WriteSource for File {
-    fn copy(&self, object: u64, _: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+    fn copy(&self, object: ObjectId, _: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
         match object {
-            8 => return Err(dmu::Error::NoObject { objset: ID, object }),
-            9 => return Ok(Got::Gone),
+            ObjectId(8) => return Err(dmu::Error::NoObject { objset: ObjectId(ID), object }),
+            ObjectId(9) => return Ok(Got::Gone),
             _ => content(offset, buf),
         }
         Ok(Got::Data)
     }
 
-    fn write_block(&self, object: u64, _: u64, _: u64, _: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
+    fn write_block(&self, object: ObjectId, _: u64, _: u64, _: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
         let mut bp = BlkPtr::HOLE;
-        let dva = Dva::new(object, 0, 512, false);
+        let dva = Dva::new(object.0, 0, 512, false);
         (bp.words[0], bp.words[1], bp.words[10]) = (dva.word0, dva.word1, txg.0);
         Ok(match object {
-            20 => BlockGot::Block(bp),
-            21 => BlockGot::Already,
-            22 => BlockGot::Copy,
+            ObjectId(20) => BlockGot::Block(bp),
+            ObjectId(21) => BlockGot::Already,
+            ObjectId(22) => BlockGot::Copy,
             _ => BlockGot::Gone,
         })
     }
@@ -283,25 +283,29 @@ impl WriteSource for File {
 fn what_is_committed_is_in_the_chain_in_order_and_goes_with_its_txg() {
     let (memory, zil) = begun();
     assert_eq!(logged(&memory), []);
-    truncate(&memory, &zil, 5, true);
-    truncate(&memory, &zil, 3, false);
-    truncate(&memory, &zil, 4, false);
-    truncate(&memory, &zil, 5, true);
-    zil.commit(Some(4)).unwrap();
-    assert_eq!(logged(&memory), [5, 5, 4], "what waits for its object comes last, that of others not at all");
-    zil.commit(Some(4)).unwrap();
+    truncate(&memory, &zil, ObjectId(5), true);
+    truncate(&memory, &zil, ObjectId(3), false);
+    truncate(&memory, &zil, ObjectId(4), false);
+    truncate(&memory, &zil, ObjectId(5), true);
+    zil.commit(Some(ObjectId(4))).unwrap();
+    assert_eq!(
+        logged(&memory),
+        [5, 5, 4].map(ObjectId),
+        "what waits for its object comes last, that of others not at all"
+    );
+    zil.commit(Some(ObjectId(4))).unwrap();
     assert_eq!(memory.flushed.lock().len(), 1, "there is nothing new");
-    truncate(&memory, &zil, 3, true);
+    truncate(&memory, &zil, ObjectId(3), true);
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory), [5, 5, 4, 3, 3]);
+    assert_eq!(logged(&memory), [5, 5, 4, 3, 3].map(ObjectId));
     assert!(memory.flushed.lock().iter().all(|vdevs| vdevs.iter().eq([&0])));
     memory.sync();
     assert_eq!(logged(&memory), []);
     assert_eq!(memory.freed.lock().len(), 2);
     assert!(!zil.is_busy());
-    truncate(&memory, &zil, 6, true);
+    truncate(&memory, &zil, ObjectId(6), true);
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory), [6], "the chain goes on");
+    assert_eq!(logged(&memory), [6].map(ObjectId), "the chain goes on");
     zil.close();
     memory.sync();
     assert_eq!(memory.objset.phys().zil_header, ZilHeader::empty());
@@ -314,9 +318,9 @@ fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
     let source: Arc<dyn WriteSource> = Arc::new(File);
     zil.set_source(Arc::downgrade(&source));
     let data = |offset, len| ItxData::NeedCopy { offset, len, generation: 1 };
-    truncate(&memory, &zil, 2, false);
-    write(&memory, &zil, 2, 1001, 300_003, data(1001, 300_003));
-    write(&memory, &zil, 9, 0, 5000, data(0, 5000));
+    truncate(&memory, &zil, ObjectId(2), false);
+    write(&memory, &zil, ObjectId(2), 1001, 300_003, data(1001, 300_003));
+    write(&memory, &zil, ObjectId(9), 0, 5000, data(0, 5000));
     zil.commit(None).unwrap();
     let log = read_log(&memory.objset);
     let mut at = 1001;
@@ -324,7 +328,7 @@ fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
         let Record::Write(write) = record.decode().unwrap() else { panic!("{record:?}") };
         let mut expected = vec![0; write.length as usize];
         content(at, &mut expected);
-        assert_eq!((write.foid, write.offset), (2, at));
+        assert_eq!((write.foid, write.offset), (ObjectId(2), at));
         assert!(write.data.unwrap() == expected);
         at += write.length;
     }
@@ -336,11 +340,11 @@ fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
     zil.commit(None).unwrap();
     memory.sync();
     (0..8).for_each(|_| {
-        write(&memory, &zil, 2, 0, 6000, data(0, 6000));
+        write(&memory, &zil, ObjectId(2), 0, 6000, data(0, 6000));
         zil.commit(None).unwrap();
     });
     let blocks = memory.written.load(Ordering::Relaxed);
-    write(&memory, &zil, 2, 0, 6000, data(0, 6000));
+    write(&memory, &zil, ObjectId(2), 0, 6000, data(0, 6000));
     zil.commit(None).unwrap();
     assert_eq!(memory.written.load(Ordering::Relaxed), blocks + 1);
 }
@@ -352,16 +356,16 @@ fn during_a_flush(work: impl FnOnce(&Memory, &dyn Fn() -> usize)) -> (Arc<Memory
     memory.held.lock().insert(0);
     std::thread::scope(|scope| {
         let (memory, zil) = (&memory, &zil);
-        truncate(memory, zil, 100, true);
-        let mut commits = vec![scope.spawn(|| zil.commit(Some(100)).unwrap())];
+        truncate(memory, zil, ObjectId(100), true);
+        let mut commits = vec![scope.spawn(|| zil.commit(Some(ObjectId(100))).unwrap())];
         memory.await_flushes(1);
         commits.push(scope.spawn(|| zil.commit(None).unwrap()));
         while zil.stats.commit_count.get() < 3 {
             std::thread::sleep(Duration::from_millis(1));
         }
         for n in 0..16 {
-            truncate(memory, zil, n, false);
-            commits.push(scope.spawn(move || zil.commit(Some(n)).unwrap()));
+            truncate(memory, zil, ObjectId(n), false);
+            commits.push(scope.spawn(move || zil.commit(Some(ObjectId(n))).unwrap()));
         }
         while zil.pending.lock().waiting() < 16 {
             std::thread::sleep(Duration::from_millis(1));
@@ -380,8 +384,8 @@ fn who_comes_while_a_batch_is_on_its_way_shares_the_next_flush() {
     });
     assert_eq!(memory.flushed.lock().len(), 2);
     let all = logged(&memory);
-    assert_eq!(all.first(), Some(&100));
-    assert!(all.iter().copied().collect::<BTreeSet<_>>().into_iter().eq((0..16).chain([100])), "{all:?}");
+    assert_eq!(all.first(), Some(&ObjectId(100)));
+    assert!(all.iter().copied().collect::<BTreeSet<_>>().into_iter().eq((0..16).chain([100]).map(ObjectId)), "{all:?}");
     assert_eq!((memory.synced(), zil.stats.commit_error_count.get()), (Txg(11), 0));
     assert_eq!(zil.stats.commit_writer_count.get(), 3, "with the one that began the chain");
     assert_eq!(zil.stats.commit_count.get(), 19);
@@ -397,9 +401,9 @@ fn data_that_nobody_can_give_any_more_is_waited_for() {
     ] {
         let (memory, zil) = begun();
         zil.set_source(Weak::<File>::new());
-        write(&memory, &zil, 7, 0, 512, data);
+        write(&memory, &zil, ObjectId(7), 0, 512, data);
         let txg = memory.tx().txg();
-        zil.commit(Some(7)).unwrap();
+        zil.commit(Some(ObjectId(7))).unwrap();
         assert_eq!(memory.synced(), txg);
     }
 }
@@ -414,11 +418,11 @@ fn what_is_behind_a_flush_that_failed_is_waited_for_with_its_txg() {
     assert_eq!(zil.stats.commit_error_count.get(), 2, "its own, and that of the one who waited for it");
     memory.sync();
     assert_eq!((logged(&memory), memory.flushed.lock().len()), (vec![], 1));
-    truncate(&memory, &zil, 7, true);
+    truncate(&memory, &zil, ObjectId(7), true);
     zil.commit(None).unwrap();
-    truncate(&memory, &zil, 8, true);
+    truncate(&memory, &zil, ObjectId(8), true);
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory).last(), Some(&8), "another chain");
+    assert_eq!(logged(&memory).last(), Some(&ObjectId(8)), "another chain");
     all_is_freed_once(&memory, &zil);
 }
 
@@ -428,7 +432,7 @@ fn a_chain_that_begins_before_the_header_tells_of_the_end_of_the_last_frees_noth
     zil.end(&mut zil.chain.lock());
     let ended = zil.sync(memory.tx().txg()).unwrap();
     memory.freed.lock().extend(ended.free);
-    truncate(&memory, &zil, 7, true);
+    truncate(&memory, &zil, ObjectId(7), true);
     zil.commit(None).unwrap();
     all_is_freed_once(&memory, &zil);
 }
@@ -437,17 +441,17 @@ fn a_chain_that_begins_before_the_header_tells_of_the_end_of_the_last_frees_noth
 fn nothing_is_put_behind_what_a_leader_who_panicked_did_not_write() {
     let (memory, zil) = begun();
     memory.panicking.store(true, Ordering::Relaxed);
-    truncate(&memory, &zil, 6, true);
+    truncate(&memory, &zil, ObjectId(6), true);
     std::thread::scope(|scope| scope.spawn(|| zil.commit(None)).join().unwrap_err());
     memory.panicking.store(false, Ordering::Relaxed);
     memory.sync();
     let txg = memory.tx().txg();
-    truncate(&memory, &zil, 7, true);
+    truncate(&memory, &zil, ObjectId(7), true);
     zil.commit(None).unwrap();
-    assert!(memory.synced() >= txg || logged(&memory) == [7], "it is safe in one way or the other");
-    truncate(&memory, &zil, 8, true);
+    assert!(memory.synced() >= txg || logged(&memory) == [ObjectId(7)], "it is safe in one way or the other");
+    truncate(&memory, &zil, ObjectId(8), true);
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory), [8], "another chain");
+    assert_eq!(logged(&memory), [8].map(ObjectId), "another chain");
 }
 
 #[test]
@@ -457,34 +461,34 @@ fn what_cannot_be_logged_is_waited_for() {
     zil.set_source(Arc::downgrade(&source));
     let txg = memory.tx().txg();
     // the file cannot be read: the other records are logged
-    write(&memory, &zil, 8, 0, 100, ItxData::NeedCopy { offset: 0, len: 100, generation: 1 });
-    truncate(&memory, &zil, 3, true);
+    write(&memory, &zil, ObjectId(8), 0, 100, ItxData::NeedCopy { offset: 0, len: 100, generation: 1 });
+    truncate(&memory, &zil, ObjectId(3), true);
     zil.commit(None).unwrap();
     assert_eq!(memory.synced(), txg);
     assert_eq!(memory.written.load(Ordering::Relaxed), 1);
     // no space: the chain is unchanged
     memory.space.full.store(true, Ordering::Relaxed);
-    truncate(&memory, &zil, 4, true);
+    truncate(&memory, &zil, ObjectId(4), true);
     zil.commit(None).unwrap();
     assert_eq!((memory.synced().0, logged(&memory)), (txg.0 + 1, vec![]));
     memory.space.full.store(false, Ordering::Relaxed);
-    truncate(&memory, &zil, 5, true);
+    truncate(&memory, &zil, ObjectId(5), true);
     zil.commit(None).unwrap();
-    assert_eq!((memory.synced().0, logged(&memory)), (txg.0 + 1, vec![5]));
+    assert_eq!((memory.synced().0, logged(&memory)), (txg.0 + 1, vec![ObjectId(5)]));
     // a device fails: the chain ends, and another begins
     memory.broken.store(true, Ordering::Relaxed);
-    truncate(&memory, &zil, 6, true);
+    truncate(&memory, &zil, ObjectId(6), true);
     zil.commit(None).unwrap();
     assert_eq!(memory.objset.phys().zil_header, ZilHeader::empty());
     memory.broken.store(false, Ordering::Relaxed);
-    truncate(&memory, &zil, 7, true);
+    truncate(&memory, &zil, ObjectId(7), true);
     zil.commit(None).unwrap();
-    truncate(&memory, &zil, 8, true);
+    truncate(&memory, &zil, ObjectId(8), true);
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory), [8]);
+    assert_eq!(logged(&memory), [8].map(ObjectId));
     // a record longer than any block
     let now = memory.synced();
-    let record = Record::AclV0 { foid: 1, count: 0, aces: &vec![0; 200 << 10] }.encode(TxType::AclV0);
+    let record = Record::AclV0 { foid: ObjectId(1), count: 0, aces: &vec![0; 200 << 10] }.encode(TxType::AclV0);
     zil.assign(&memory.tx(), Itx { record, object: None, sync: true, data: ItxData::InRecord });
     zil.commit(None).unwrap();
     assert_eq!(memory.synced().0, now.0 + 1);
@@ -494,19 +498,19 @@ fn what_cannot_be_logged_is_waited_for() {
 #[test]
 fn nothing_is_logged_of_what_is_gone_or_not_to_be_logged() {
     let (memory, zil) = begun();
-    truncate(&memory, &zil, 3, false);
-    truncate(&memory, &zil, 4, false);
-    zil.forget(3);
+    truncate(&memory, &zil, ObjectId(3), false);
+    truncate(&memory, &zil, ObjectId(4), false);
+    zil.forget(ObjectId(3));
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory), [4]);
+    assert_eq!(logged(&memory), [4].map(ObjectId));
     zil.set_policy(ZilPolicy { sync: SyncMode::Disabled, ..ZilPolicy::default() });
-    truncate(&memory, &zil, 5, true);
+    truncate(&memory, &zil, ObjectId(5), true);
     zil.commit(None).unwrap();
-    assert_eq!(logged(&memory), [4]);
+    assert_eq!(logged(&memory), [4].map(ObjectId));
     let before = memory.synced();
     zil.set_policy(ZilPolicy::default());
     zil.set_replaying(true);
-    truncate(&memory, &zil, 6, true);
+    truncate(&memory, &zil, ObjectId(6), true);
     zil.set_replaying(false);
     zil.commit(None).unwrap();
     // what was not logged is waited for with its txg
@@ -519,10 +523,10 @@ fn blocks_in_their_place_are_pointed_at_and_flushed() {
     let source: Arc<dyn WriteSource> = Arc::new(File);
     zil.set_source(Arc::downgrade(&source));
     for object in 20..24 {
-        write(&memory, &zil, object, 0, 512, ItxData::Indirect { offset: 0, len: 512, generation: 1 });
+        write(&memory, &zil, ObjectId(object), 0, 512, ItxData::Indirect { offset: 0, len: 512, generation: 1 });
     }
     let txg = memory.tx().txg();
-    zil.commit(Some(20)).unwrap();
+    zil.commit(Some(ObjectId(20))).unwrap();
     assert_eq!(memory.flushed.lock().last().cloned().unwrap(), BTreeSet::from([0, 20]));
     let log = read_log(&memory.objset);
     let Record::Write(first) = log.records().next().unwrap().decode().unwrap() else { panic!() };
@@ -535,12 +539,12 @@ fn blocks_in_their_place_are_pointed_at_and_flushed() {
     let (memory, zil) = begun();
     zil.set_source(Arc::downgrade(&source));
     for object in [22, 23] {
-        write(&memory, &zil, object, 0, 512, ItxData::Indirect { offset: 0, len: 512, generation: 1 });
+        write(&memory, &zil, ObjectId(object), 0, 512, ItxData::Indirect { offset: 0, len: 512, generation: 1 });
     }
     zil.commit(None).unwrap();
     let log = read_log(&memory.objset);
     let Record::Write(only) = log.records().next().unwrap().decode().unwrap() else { panic!() };
-    assert_eq!((only.foid, only.data.map(<[u8]>::len), log.summary.records), (22, Some(512), 1));
+    assert_eq!((only.foid, only.data.map(<[u8]>::len), log.summary.records), (ObjectId(22), Some(512), 1));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::{Endian, Txg, tunable};
+use base::{Endian, ObjectId, Txg, tunable};
 use codec::crypt::{self, DatasetKey};
 use codec::{ChecksumKind, Compress};
 use ondisk::{BlkPtr, EmbeddedType, ObjectType, SPA_MAXBLOCKSIZE};
@@ -105,7 +105,7 @@ impl Batch<'_> {
             self.zio.write.env().fill_random(&mut random);
         }
         let mut ivs = random.as_chunks::<12>().0.iter();
-        let mut last: Option<(u64, Secrets)> = None;
+        let mut last: Option<(ObjectId, Secrets)> = None;
         let total = reqs.len() as u64;
         let with = |req: WriteReq| {
             if !req.props.encrypt {

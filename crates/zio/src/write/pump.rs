@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::{mem, thread};
 
-use base::{Txg, tasks};
+use base::{ObjectId, Txg, tasks};
 use ondisk::BlkPtr;
 use parking_lot::Mutex;
 use vdev::{BlockWrite, VdevType};
@@ -198,7 +198,9 @@ impl Zio {
         let mut places: Vec<(u64, u64, u64, bool)> = Vec::new();
         for planned in &chunk.writes {
             let mos = match planned.from {
-                From::Block(n, ..) => chunk.blocks.get(n).filter(|block| block.metadata).map(|b| b.bm.objset == 0),
+                From::Block(n, ..) => {
+                    chunk.blocks.get(n).filter(|block| block.metadata).map(|b| b.bm.objset == ObjectId::MOS)
+                }
                 From::Header(_) => Some(false),
             };
             let dva = planned.dva;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::Env;
+use base::{Env, Guid};
 use parking_lot::{Mutex, RwLock};
 
 use super::{CloneTable, DedupTable, SpaceSource};
@@ -25,7 +25,7 @@ pub(crate) struct WriteSide {
     /// True if headers of gang blocks had too few pointers where larger ones would have sufficed.
     pub(crate) outgrown: AtomicBool,
     /// Salt in use and blocks left for it, by guid of the key.
-    salts: Mutex<HashMap<u64, (u64, u64)>>,
+    salts: Mutex<HashMap<Guid, (u64, u64)>>,
     /// Held from the dedup table lookup until missing content has been inserted.
     pub(crate) dedup_order: Mutex<()>,
 }
@@ -68,7 +68,7 @@ impl WriteSide {
     }
 
     /// The salt for the next `blocks` blocks that are encrypted with the key of this guid.
-    pub(crate) fn salt(&self, key: u64, blocks: u64) -> u64 {
+    pub(crate) fn salt(&self, key: Guid, blocks: u64) -> u64 {
         let mut salts = self.salts.lock();
         let (salt, left) = salts.entry(key).or_default();
         if *left < blocks {

@@ -6,7 +6,7 @@ pub mod writable;
 use std::sync::Arc;
 
 use base::bytes::with_bits;
-use base::{Endian, Guid};
+use base::{Endian, Guid, ObjectId};
 use codec::crypt::{DatasetKey, Suite};
 use codec::{ChecksumKind, Checksummer, Compress};
 use nvlist::NvList;
@@ -14,7 +14,7 @@ use ondisk::{BlkPtr, Dva, ObjectType};
 use vdev::{Device, MemoryDevice, VdevConfig, VdevTree};
 use zio::{Bookmark, Zio};
 
-pub const BM: Bookmark = Bookmark::new(21, 4, 0, 7);
+pub const BM: Bookmark = Bookmark::new(ObjectId(21), ObjectId(4), 0, 7);
 pub const BIRTH: u64 = 100;
 const LABELS: usize = 4 << 20;
 pub const DISK: usize = 8 << 20;
@@ -56,7 +56,7 @@ pub fn text(n: usize) -> Vec<u8> {
 }
 
 pub fn key() -> DatasetKey {
-    DatasetKey::new(Suite::Aes256Gcm, 1, 1, &[3; 32], &[9; 64]).unwrap()
+    DatasetKey::new(Suite::Aes256Gcm, base::Guid(1), 1, &[3; 32], &[9; 64]).unwrap()
 }
 
 impl Pool {

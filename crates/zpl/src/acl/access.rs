@@ -314,6 +314,7 @@ pub(crate) fn check_sticky(cred: &Cred, dir: &Attrs, file: &Attrs) -> Result<(),
 mod tests {
     use super::*;
     use crate::{Fuid, PosixAce, Time};
+    use base::ObjectId;
 
     fn attrs(mode: u32, flags: FileFlags) -> Attrs {
         Attrs {
@@ -323,7 +324,7 @@ mod tests {
             size: 0,
             links: 1,
             generation: 1,
-            parent: 34,
+            parent: ObjectId(34),
             atime: Time::default(),
             mtime: Time::default(),
             ctime: Time::default(),
@@ -331,7 +332,7 @@ mod tests {
             flags,
             projid: None,
             rdev: None,
-            xattr_dir: 0,
+            xattr_dir: ObjectId(0),
             seq: None,
         }
     }

@@ -13,7 +13,7 @@ pub(crate) mod posix_modes;
 
 use std::fmt;
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 use dmu::sa::Attr;
 
 use crate::{Error, FileFlags, Fuid, FuidTable, Node};
@@ -162,7 +162,7 @@ impl Acl {
     /// # Errors
     /// [`Error::BadAcl`] if there are fewer bytes, or too many entries.
     pub fn decode_old(buf: &[u8], count: u64, e: Endian) -> Result<Vec<Ace>, Error> {
-        let bad = |why| Error::BadAcl { object: 0, why };
+        let bad = |why| Error::BadAcl { object: ObjectId::NONE, why };
         if count > MAX_ENTRIES {
             return Err(bad("too many entries"));
         }
@@ -186,7 +186,9 @@ impl Acl {
         let mut rest = buf;
         let mut aces = Vec::new();
         for _ in 0..count.min(MAX_ENTRIES + 1) {
-            let mut ace = *Acl::decode_old(rest, 1, e)?.first().ok_or(Error::BadAcl { object: 0, why: "no entry" })?;
+            let mut ace = *Acl::decode_old(rest, 1, e)?
+                .first()
+                .ok_or(Error::BadAcl { object: ObjectId::NONE, why: "no entry" })?;
             let object_entry = matches!(ace.kind, AceType::Other(5..=8));
             if object_entry {
                 ace.object_types =
@@ -194,10 +196,14 @@ impl Acl {
             }
             rest = rest
                 .get(if object_entry { 44 } else { 12 }..)
-                .ok_or(Error::BadAcl { object: 0, why: "shorter than its entries" })?;
+                .ok_or(Error::BadAcl { object: ObjectId::NONE, why: "shorter than its entries" })?;
             aces.push(ace);
         }
-        if count > MAX_ENTRIES { Err(Error::BadAcl { object: 0, why: "too many entries" }) } else { Ok(aces) }
+        if count > MAX_ENTRIES {
+            Err(Error::BadAcl { object: ObjectId::NONE, why: "too many entries" })
+        } else {
+            Ok(aces)
+        }
     }
 
     /// Decodes `count` entries of the newer form.
@@ -205,7 +211,7 @@ impl Acl {
     /// # Errors
     /// [`Error::BadAcl`] if there are fewer bytes, or too many entries.
     pub fn decode(buf: &[u8], count: u64, e: Endian) -> Result<Vec<Ace>, Error> {
-        let bad = |why| Error::BadAcl { object: 0, why };
+        let bad = |why| Error::BadAcl { object: ObjectId::NONE, why };
         if count > MAX_ENTRIES {
             return Err(bad("too many entries"));
         }
@@ -263,7 +269,7 @@ fn read_znode_acl(node: &Node, raw: &[u8]) -> Result<Vec<Ace>, Error> {
     let short = || Error::BadAcl { object: node.id(), why: "shorter than its head" };
     // the whole attribute is in the byte order of the dnode: its fields have different sizes
     let e = Endian::NATIVE;
-    let external = bytes::u64(raw, 0, e).ok_or_else(short)?;
+    let external = bytes::u64(raw, 0, e).map(ObjectId).ok_or_else(short)?;
     let head = bytes::u32(raw, 8, e).ok_or_else(short)?;
     let version = bytes::u16(raw, 12, e).ok_or_else(short)?;
     let (count, len) = match version {
@@ -273,7 +279,7 @@ fn read_znode_acl(node: &Node, raw: &[u8]) -> Result<Vec<Ace>, Error> {
     if len > MAX_ENTRIES * MAX_ACE_SIZE {
         return Err(Error::BadAcl { object: node.id(), why: "too long" });
     }
-    let (data, order) = if external == 0 {
+    let (data, order) = if external.is_none() {
         (raw.get(16..).ok_or_else(short)?.to_vec(), e)
     } else {
         let object = node.fs().objset().object(external)?;

@@ -4,6 +4,8 @@
 //! Every file has an ACL; one that is equivalent to the mode is *trivial*, and flagged so. The flags of the ACL are stored among
 //! those of the file ([`ACL_WIDE`]).
 
+use base::ObjectId;
+
 use crate::{Ace, AceType, Acl, Error, FileFlags, Fuid, Kind, Who};
 
 use crate::live::Settings;
@@ -132,7 +134,7 @@ pub(crate) fn of_chown(old: &Acl, flags: u64, mode: u32, owners: Owners) -> (u32
 /// # Errors
 /// [`Error::BadAcl`] for invalid entries.
 pub(crate) fn of_list(aces: Vec<Ace>, flags: u64, kind: Kind, mode: u32, owners: Owners) -> Result<NewAcl, Error> {
-    let bad = |why| Error::BadAcl { object: 0, why };
+    let bad = |why| Error::BadAcl { object: ObjectId::NONE, why };
     if aces.is_empty() || aces.len() > 1024 {
         return Err(bad("no entries, or too many"));
     }

@@ -1,5 +1,7 @@
 //! Permission checks on files in use, with the list that applies.
 
+use base::ObjectId;
+
 use crate::acl::access::{self, Guarded, List, Perms};
 use crate::live::{Cred, Refusal, Settings, Zfs, Znode};
 use crate::{Acl, Attrs, Error, FileFlags, Follow, Kind, Node, PosixAcl};
@@ -94,7 +96,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM for an immutable file, EROFS.
-    pub fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error> {
+    pub fn access(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<(), Error> {
         let node = self.znode(id)?;
         self.check(cred, &node, Perms::from_rwx(mask))
     }
@@ -104,7 +106,7 @@ impl Zfs {
     ///
     /// # Errors
     /// As [`FileSystem::resolve_from`](crate::FileSystem::resolve_from); EACCES.
-    pub fn resolve_as(&self, cred: &Cred, dir: u64, path: &[u8], follow: Follow) -> Result<Node, Error> {
+    pub fn resolve_as(&self, cred: &Cred, dir: ObjectId, path: &[u8], follow: Follow) -> Result<Node, Error> {
         // root may search everything that is not in quarantine, and directories cannot be
         if cred.is_root() {
             return self.fs().resolve_from(dir, path, follow);

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 
 use crate::Error;
 
@@ -53,7 +53,7 @@ impl PosixAcl {
     /// # Errors
     /// [`Error::BadAcl`].
     pub fn decode(value: &[u8]) -> Result<PosixAcl, Error> {
-        let bad = |why| Error::BadAcl { object: 0, why };
+        let bad = |why| Error::BadAcl { object: ObjectId::NONE, why };
         if bytes::u32(value, 0, Endian::Little) != Some(VERSION) {
             return Err(bad("not a POSIX ACL of version 2"));
         }

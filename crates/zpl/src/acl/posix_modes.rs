@@ -1,5 +1,7 @@
 //! Changes of POSIX ACLs, as in Linux's `posix_acl.c` for every file system: the ACL and the mode are kept consistent.
 
+use base::ObjectId;
+
 use crate::{Error, PosixAcl, PosixTag};
 
 /// The version with which the attribute begins.
@@ -8,7 +10,7 @@ const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
 fn bad(why: &'static str) -> Error {
-    Error::BadAcl { object: 0, why }
+    Error::BadAcl { object: ObjectId::NONE, why }
 }
 
 impl PosixAcl {
@@ -78,7 +80,13 @@ impl PosixAcl {
         (mask.map_or(mode, |mask| mode & !0o070 | mask << 3), is_all)
     }
 
-    /// Applies a chmod to the ACL (Linux: `__posix_acl_chmod_masq`).
+    /// Returns whether it says what the group may do, or the mask: otherwise it is not changed by a chmod.
+    #[must_use]
+    pub fn has_group(&self) -> bool {
+        self.0.iter().any(|ace| matches!(ace.tag, PosixTag::GroupObj | PosixTag::Mask))
+    }
+
+    /// Applies a chmod to the ACL, which [has](PosixAcl::has_group) a group or a mask (Linux: `__posix_acl_chmod_masq`).
     pub fn chmod(&mut self, mode: u32) {
         let masked = self.0.iter().any(|ace| ace.tag == PosixTag::Mask);
         for ace in &mut self.0 {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use base::tunable;
+use base::{ObjectId, tunable};
 use dmu::{Settled, Tx, TxObjects};
 use ondisk::BlkPtr;
 use zio::Payload;
@@ -56,7 +56,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EINVAL for ranges that overlap in one file; as [`Zfs::write`].
-    pub fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error> {
+    pub fn copy_range(&self, cred: &Cred, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64, Error> {
         self.copy_range_from(cred, self, from, to, len)
     }
 
@@ -68,8 +68,8 @@ impl Zfs {
         &self,
         cred: &Cred,
         source: &Zfs,
-        from: (u64, u64),
-        to: (u64, u64),
+        from: (ObjectId, u64),
+        to: (ObjectId, u64),
         len: u64,
     ) -> Result<u64, Error> {
         let (input, output) = (source.znode(from.0)?, self.znode(to.0)?);

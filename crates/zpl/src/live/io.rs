@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::Tx;
 
 use super::hold::Owed;
@@ -78,7 +78,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EISDIR, EINVAL if it is not a file; EACCES in quarantine; an error if a block cannot be read.
-    pub fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+    pub fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.read_node(&*self.znode(id)?, offset, buf)
     }
 
@@ -129,7 +129,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EISDIR, EINVAL if it is not a file; EPERM for an immutable file, or within an append-only one; EFBIG, EDQUOT, ENOSPC.
-    pub fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub fn write(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Error> {
         let node = self.znode(id)?;
         self.write_node(cred, &node, Some(offset), data).map(|_| ())
     }
@@ -139,7 +139,7 @@ impl Zfs {
     ///
     /// # Errors
     /// As [`Zfs::write`] and [`Zfs::fsync`].
-    pub fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+    pub fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
         let node = self.znode(id)?;
         let at = self.write_awaited(cred, &node, offset, data, true)?;
         self.fsync(id)?;
@@ -150,7 +150,7 @@ impl Zfs {
     ///
     /// # Errors
     /// As [`Zfs::write`].
-    pub fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error> {
+    pub fn append(&self, cred: &Cred, id: ObjectId, data: &[u8]) -> Result<u64, Error> {
         let node = self.znode(id)?;
         self.write_node(cred, &node, None, data)
     }

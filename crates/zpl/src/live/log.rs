@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Object, SyncedBlock, Tx};
 use ondisk::zil::{Record, TxType};
 use pool::Spa;
@@ -34,7 +34,7 @@ pub(crate) struct Log {
 
 /// A piece of a write that is to be logged.
 pub(crate) struct Piece<'a> {
-    pub(crate) object: u64,
+    pub(crate) object: ObjectId,
     pub(crate) generation: u64,
     pub(crate) offset: u64,
     pub(crate) data: &'a [u8],
@@ -97,7 +97,14 @@ impl Log {
     }
 
     /// Logs a record. With `sync` every commit includes it, otherwise only one of its object.
-    pub(crate) fn put(self: &Arc<Self>, tx: &Tx, kind: TxType, record: &Record<'_>, object: Option<u64>, sync: bool) {
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        tx: &Tx,
+        kind: TxType,
+        record: &Record<'_>,
+        object: Option<ObjectId>,
+        sync: bool,
+    ) {
         let Some(zil) = self.zil() else { return };
         zil.assign(tx, Itx { record: record.encode(kind), object, sync, data: ItxData::InRecord });
     }
@@ -132,14 +139,14 @@ impl Log {
     }
 
     /// Notes that a change of a file is not in the log.
-    pub(crate) fn miss(&self, tx: &Tx, object: u64) {
+    pub(crate) fn miss(&self, tx: &Tx, object: ObjectId) {
         if let Some(zil) = self.zil.get() {
             zil.miss(tx, object);
         }
     }
 
     /// Drops the records that wait for a commit of a file that has no name any more.
-    pub(crate) fn forget(&self, object: u64) {
+    pub(crate) fn forget(&self, object: ObjectId) {
         if let Some(zil) = self.zil() {
             zil.forget(object);
         }
@@ -154,7 +161,7 @@ impl Log {
     ///
     /// # Errors
     /// EIO if the pool is suspended.
-    pub(crate) fn commit(&self, object: Option<u64>) -> Result<(), Error> {
+    pub(crate) fn commit(&self, object: Option<ObjectId>) -> Result<(), Error> {
         match self.zil.get() {
             Some(zil) => Ok(zil.commit(object)?),
             None => Ok(self.spa.sync()?),
@@ -192,7 +199,7 @@ pub(crate) fn write_block(spa: &Spa, object: &Object, offset: u64, txg: Txg) -> 
 
 impl Inner {
     /// Returns the file that a record refers to, if it still is the same and has a name.
-    fn logged(&self, id: u64, generation: u64) -> Result<Option<Arc<Znode>>, dmu::Error> {
+    fn logged(&self, id: ObjectId, generation: u64) -> Result<Option<Arc<Znode>>, dmu::Error> {
         let node = match self.nodes.get(id) {
             Some(node) => node,
             // it is not added to the cache: it may be about to be freed
@@ -215,7 +222,7 @@ impl Inner {
 }
 
 impl WriteSource for Inner {
-    fn copy(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+    fn copy(&self, object: ObjectId, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
         let Some(node) = self.logged(object, generation)? else { return Ok(Got::Gone) };
         let _content = node.content.read_range(offset..offset.saturating_add(buf.len() as u64));
         // data beyond the end after a truncation need not be logged
@@ -228,7 +235,7 @@ impl WriteSource for Inner {
 
     fn write_block(
         &self,
-        object: u64,
+        object: ObjectId,
         generation: u64,
         offset: u64,
         len: u64,
@@ -279,7 +286,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT if the file does not exist; EIO if the pool is suspended; EBUSY within [`Zfs::together`].
-    pub fn fsync(&self, id: u64) -> Result<(), Error> {
+    pub fn fsync(&self, id: ObjectId) -> Result<(), Error> {
         let node = self.znode(id)?;
         if !self.give_back() {
             return Err(Refusal::Busy.of(id));

@@ -97,7 +97,7 @@ impl Zfs {
     pub(super) fn first_xattrs(&self, node: &Znode) -> Result<FirstXattrs, Error> {
         let mut first = FirstXattrs { packed: self.packed_xattrs(node)?, ..FirstXattrs::default() };
         let hidden = node.with_attrs(|attrs| attrs.xattr_dir);
-        if hidden == 0 {
+        if hidden.is_none() {
             return Ok(first);
         }
         first.dir = Some(self.znode(hidden)?);

@@ -56,12 +56,12 @@ pub(crate) mod znode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use base::tunable;
+use base::{ObjectId, tunable};
 use dmu::{Objset, Tx, TxObjects, Zap};
 use parking_lot::{Mutex, RwLock};
 use pool::{PropsWatch, Spa};
 
-use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
+use crate::{Error, FileSystem, Time};
 
 pub use crate::acl::access::Perms;
 pub use crate::acl::modes::list_of_mode;
@@ -96,7 +96,7 @@ struct Inner {
     /// The unlinked set.
     unlinked: Zap,
     /// Files without a name that no handle holds any more, to be freed.
-    reap: Mutex<Vec<u64>>,
+    reap: Mutex<Vec<ObjectId>>,
     /// Number of running batches.
     batches: AtomicUsize,
     /// Held while a directory changes its parent.
@@ -215,7 +215,7 @@ impl PropsWatch for Inner {
                 self.atime.set(&settings);
                 *self.settings.write() = Arc::new(settings);
             }
-            Err(error) => tracing::warn!(target: "zuse::zpl", dataset = id, %error, "properties stay as they were"),
+            Err(error) => tracing::warn!(target: "zuse::zpl", dataset = id.0, %error, "properties stay as they were"),
         }
     }
 }
@@ -239,9 +239,9 @@ impl Zfs {
         if fs.version() < WRITTEN_VERSION {
             return Err(Error::Version { objset: objset.id(), version: fs.version() });
         }
-        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
-        let unlinked = master.lookup_u64("DELETE_QUEUE")?;
-        let unlinked = unlinked.ok_or(Error::Missing { object: MASTER_NODE_OBJ, what: "DELETE_QUEUE" })?;
+        let master = Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
+        let unlinked = master.lookup_id("DELETE_QUEUE")?;
+        let unlinked = unlinked.ok_or(Error::Missing { object: ObjectId::MASTER_NODE, what: "DELETE_QUEUE" })?;
         let settings = Settings::of(dataset)?;
         let zfs = Zfs(
             Arc::new(Inner {
@@ -326,7 +326,7 @@ impl Zfs {
     pub(crate) fn change_some<R>(
         &self,
         bytes: u64,
-        objects: &[u64],
+        objects: &[ObjectId],
         work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let (held, done) = self.attempt(self.ask(bytes, objects), work)?;
@@ -337,7 +337,7 @@ impl Zfs {
     pub(crate) fn change_freeing<R>(
         &self,
         bytes: u64,
-        objects: &[u64],
+        objects: &[ObjectId],
         work: impl FnMut(&Tx) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let (held, done) = self.attempt(Ask { netfree: true, ..self.ask(bytes, objects) }, work)?;
@@ -357,7 +357,7 @@ impl Zfs {
         done
     }
 
-    fn ask(&self, bytes: u64, objects: &[u64]) -> Ask<'_> {
+    fn ask(&self, bytes: u64, objects: &[ObjectId]) -> Ask<'_> {
         let objset = self.fs().objset();
         Ask { spa: self.spa(), objset, bytes, netfree: false, objects: TxObjects::of(objset.id(), objects) }
     }
@@ -443,7 +443,7 @@ impl Zfs {
     }
 
     /// Assigns a transaction for freeing.
-    fn place_to_free(&self, objects: &[u64]) -> Result<Held, Error> {
+    fn place_to_free(&self, objects: &[ObjectId]) -> Result<Held, Error> {
         self.place(&Ask { netfree: true, ..self.ask(SMALL_CHANGE, objects) })
     }
 }

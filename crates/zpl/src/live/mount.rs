@@ -2,123 +2,125 @@
 
 use std::ops::Range;
 
+use base::ObjectId;
+
 use super::{Cred, NewFile, Open, RenameMode, SetAttr, StatFs, Vfs, XattrMode, Zfs};
 use crate::{Attrs, Error, ReadDir};
 
 impl Vfs for Zfs {
-    fn root(&self) -> u64 {
+    fn root(&self) -> ObjectId {
         self.fs().root()
     }
 
-    fn lookup(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(u64, Attrs), Error> {
+    fn lookup(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(ObjectId, Attrs), Error> {
         Zfs::lookup(self, cred, dir, name)
     }
 
-    fn getattr(&self, id: u64) -> Result<Attrs, Error> {
+    fn getattr(&self, id: ObjectId) -> Result<Attrs, Error> {
         Zfs::getattr(self, id)
     }
 
-    fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error> {
+    fn setattr(&self, cred: &Cred, id: ObjectId, set: &SetAttr) -> Result<Attrs, Error> {
         Zfs::setattr(self, cred, id, set)
     }
 
-    fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error> {
+    fn access(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<(), Error> {
         Zfs::access(self, cred, id, mask)
     }
 
-    fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
+    fn create(&self, cred: &Cred, dir: ObjectId, name: &[u8], new: &NewFile<'_>) -> Result<(ObjectId, Attrs), Error> {
         Zfs::create(self, cred, dir, name, new)
     }
 
-    fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
+    fn link(&self, cred: &Cred, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Attrs, Error> {
         Zfs::link(self, cred, id, dir, name)
     }
 
-    fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+    fn unlink(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         Zfs::unlink(self, cred, dir, name)
     }
 
-    fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+    fn rmdir(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         Zfs::rmdir(self, cred, dir, name)
     }
 
     fn rename(
         &self,
         cred: &Cred,
-        dir: u64,
+        dir: ObjectId,
         name: &[u8],
-        to_dir: u64,
+        to_dir: ObjectId,
         to_name: &[u8],
         mode: RenameMode,
     ) -> Result<(), Error> {
         Zfs::rename(self, cred, dir, name, to_dir, to_name, mode)
     }
 
-    fn readlink(&self, id: u64) -> Result<Vec<u8>, Error> {
+    fn readlink(&self, id: ObjectId) -> Result<Vec<u8>, Error> {
         Zfs::readlink(self, id)
     }
 
-    fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error> {
+    fn read_dir(&self, cred: &Cred, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
         Zfs::read_dir(self, cred, dir, cookie)
     }
 
-    fn open(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error> {
+    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Open, Error> {
         self.open_file(cred, id, mask)
     }
 
-    fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+    fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         Zfs::read(self, id, offset, buf)
     }
 
-    fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn write(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Error> {
         Zfs::write(self, cred, id, offset, data)
     }
 
-    fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error> {
+    fn append(&self, cred: &Cred, id: ObjectId, data: &[u8]) -> Result<u64, Error> {
         Zfs::append(self, cred, id, data)
     }
 
-    fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error> {
+    fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {
         Zfs::truncate(self, cred, id, size)
     }
 
-    fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error> {
+    fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>) -> Result<(), Error> {
         Zfs::punch(self, cred, id, range)
     }
 
-    fn seek_data(&self, id: u64, offset: u64) -> Result<u64, Error> {
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
         Zfs::seek_data(self, id, offset)
     }
 
-    fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error> {
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
         Zfs::seek_hole(self, id, offset)
     }
 
-    fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error> {
+    fn copy_range(&self, cred: &Cred, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64, Error> {
         Zfs::copy_range(self, cred, from, to, len)
     }
 
-    fn get_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+    fn get_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<Vec<u8>, Error> {
         Zfs::get_xattr(self, cred, id, name)
     }
 
-    fn set_xattr(&self, cred: &Cred, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
+    fn set_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
         Zfs::set_xattr(self, cred, id, name, value, mode)
     }
 
-    fn remove_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<(), Error> {
+    fn remove_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<(), Error> {
         Zfs::remove_xattr(self, cred, id, name)
     }
 
-    fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error> {
+    fn list_xattrs(&self, cred: &Cred, id: ObjectId) -> Result<Vec<Vec<u8>>, Error> {
         Zfs::list_xattrs(self, cred, id)
     }
 
-    fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+    fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
         Zfs::write_sync(self, cred, id, offset, data)
     }
 
-    fn fsync(&self, id: u64) -> Result<(), Error> {
+    fn fsync(&self, id: ObjectId) -> Result<(), Error> {
         Zfs::fsync(self, id)
     }
 

@@ -1,5 +1,6 @@
 //! Names in directories: validity and lookup (OpenZFS: `zfs_match_find`, `zfs_dirent`, `zfs_dirent_lock`).
 
+use base::ObjectId;
 use dmu::{MatchMode, ZapValue};
 
 use super::{Refusal, Zfs, Znode};
@@ -11,12 +12,10 @@ pub(super) const NAME_MAX: usize = 255;
 pub(super) const NAME_MAX_LONG: usize = 1023;
 /// The control directory in the root directory, with the snapshots; no file can have this name there.
 const CONTROL_DIR: &[u8] = b".zfs";
-/// The bits of an entry that hold the object number.
-const OBJECT_BITS: u32 = 48;
 
 /// Returns the value of an entry: the object 48@0, its type 4@60 (OpenZFS: `zfs_dirent`).
-pub(crate) fn entry_word(object: u64, kind: Kind) -> u64 {
-    object & ((1 << OBJECT_BITS) - 1) | u64::from(kind.number()) << 60
+pub(crate) fn entry_word(object: ObjectId, kind: Kind) -> u64 {
+    object.0 & (ObjectId::END.0 - 1) | u64::from(kind.number()) << 60
 }
 
 /// True if the name is `.` or `..`, which are not stored.
@@ -110,8 +109,8 @@ mod tests {
 
     #[test]
     fn an_entry_tells_object_and_type() {
-        assert_eq!(entry_word(0x1234, Kind::Directory), 0x4000_0000_0000_1234);
-        assert_eq!(entry_word(u64::MAX, Kind::File), 0x8000_ffff_ffff_ffff);
+        assert_eq!(entry_word(ObjectId(0x1234), Kind::Directory), 0x4000_0000_0000_1234);
+        assert_eq!(entry_word(ObjectId(u64::MAX), Kind::File), 0x8000_ffff_ffff_ffff);
         assert!(is_dots(b".") && is_dots(b"..") && !is_dots(b"...") && !is_dots(b""));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Tx;
 
 use super::names::{NAME_MAX, entry_word, is_dots};
@@ -49,7 +50,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
-    pub fn lookup(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(u64, Attrs), Error> {
+    pub fn lookup(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(ObjectId, Attrs), Error> {
         let dir = self.znode(dir)?;
         if dir.kind() != Kind::Directory {
             return Err(Error::NotDirectory { name: name.to_vec() });
@@ -68,7 +69,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT; EINVAL if the object is not a file.
-    pub fn getattr(&self, id: u64) -> Result<Attrs, Error> {
+    pub fn getattr(&self, id: ObjectId) -> Result<Attrs, Error> {
         Ok(self.znode(id)?.attrs())
     }
 
@@ -77,7 +78,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOTDIR, EACCES.
-    pub fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error> {
+    pub fn read_dir(&self, cred: &Cred, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
         let node = self.znode(dir)?;
         node.dir()?;
         self.check(cred, &node, Perms::READ_DATA)?;
@@ -88,7 +89,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EINVAL if it is not a symbolic link.
-    pub fn readlink(&self, id: u64) -> Result<Vec<u8>, Error> {
+    pub fn readlink(&self, id: ObjectId) -> Result<Vec<u8>, Error> {
         self.fs().node(id)?.target()
     }
 
@@ -96,7 +97,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT, EACCES; EPERM to write an append-only file elsewhere than at its end.
-    pub fn open_file(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error> {
+    pub fn open_file(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Open, Error> {
         let open = self.hold(id)?;
         self.check(cred, open.node(), Perms::from_rwx(mask))?;
         let overwrites = mask & (MAY_WRITE | MAY_APPEND) == MAY_WRITE;
@@ -110,7 +111,13 @@ impl Zfs {
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
-    pub fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
+    pub fn create(
+        &self,
+        cred: &Cred,
+        dir: ObjectId,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<(ObjectId, Attrs), Error> {
         self.change_some(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             self.check_new_name(&dir, name)?;
@@ -148,7 +155,7 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::create`]; EPERM for a directory or another user's file, EXDEV into another project, EINVAL out of a hidden
     /// directory.
-    pub fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
+    pub fn link(&self, cred: &Cred, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Attrs, Error> {
         self.change_some(SMALL_CHANGE, &[dir, id], |tx| {
             let dir = self.directory(dir)?;
             let node = self.znode(id)?;
@@ -198,7 +205,7 @@ impl Zfs {
     }
 
     /// Refuses a name for a file of another project in a directory that passes on its project.
-    pub(super) fn check_same_project(&self, dir: &Attrs, file: &Attrs, id: u64) -> Result<(), Error> {
+    pub(super) fn check_same_project(&self, dir: &Attrs, file: &Attrs, id: ObjectId) -> Result<(), Error> {
         let other = dir.projid.unwrap_or(0) != file.projid.unwrap_or(0);
         if dir.flags.has(FileFlags::PROJINHERIT) && other && !self.is_replaying() {
             return Err(Refusal::CrossDevice.of(id));
@@ -210,7 +217,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
-    pub fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn unlink(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             if is_dots(name) {
@@ -232,7 +239,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EINVAL.
-    pub fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn rmdir(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         self.change_freeing(SMALL_CHANGE, &[dir], |tx| {
             let dir = self.directory(dir)?;
             match name {
@@ -275,7 +282,7 @@ impl Zfs {
     }
 
     /// Returns a directory.
-    pub(super) fn directory(&self, id: u64) -> Result<Arc<Znode>, Error> {
+    pub(super) fn directory(&self, id: ObjectId) -> Result<Arc<Znode>, Error> {
         let dir = self.znode(id)?;
         dir.dir()?;
         Ok(dir)

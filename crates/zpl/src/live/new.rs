@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::sa::{Attr, SaValue, words};
 use dmu::{NewObject, NewZap, Tx, Zap};
 use ondisk::{DNODE_SIZE, ObjectType};
@@ -28,7 +29,7 @@ const TARGET_MAX: usize = 4095;
 /// The checked attributes of a new file.
 pub(crate) struct Birth<'a> {
     new: &'a NewFile<'a>,
-    parent: u64,
+    parent: ObjectId,
     owners: Owners,
     acl: NewAcl,
     flags: u64,
@@ -41,7 +42,7 @@ pub(crate) struct Birth<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded {
     /// The object's number.
-    pub(super) id: u64,
+    pub(super) id: ObjectId,
     /// Slots of its dnode.
     pub(super) slots: usize,
     /// The txg in which it was created.
@@ -104,7 +105,7 @@ impl Zfs {
         (flags, projid)
     }
 
-    fn check_target(&self, dir: u64, target: &[u8]) -> Result<(), Error> {
+    fn check_target(&self, dir: ObjectId, target: &[u8]) -> Result<(), Error> {
         if target.is_empty() || target.contains(&0) {
             return Err(Refusal::Invalid("the target of a symbolic link is empty or contains a NUL").of(dir));
         }
@@ -224,7 +225,7 @@ impl Birth<'_> {
             flags: FileFlags(self.flags),
             projid: self.projid,
             rdev: matches!(kind, Kind::BlockDevice | Kind::CharDevice).then_some(self.new.rdev),
-            xattr_dir: 0,
+            xattr_dir: ObjectId::NONE,
             seq: None,
         }
     }
@@ -239,7 +240,7 @@ impl Birth<'_> {
             one(Attr::Gen, attrs.generation),
             one(Attr::Uid, attrs.owner.0),
             one(Attr::Gid, attrs.group.0),
-            one(Attr::Parent, attrs.parent),
+            one(Attr::Parent, attrs.parent.0),
             one(Attr::Flags, attrs.flags.0),
             time_value(Attr::Atime, attrs.atime),
             time_value(Attr::Mtime, attrs.mtime),

@@ -4,6 +4,7 @@
 //! or objects. Usage is counted by the sync; a quota is therefore enforced some seconds late, as in OpenZFS. Without any quotas a
 //! check only reads a flag.
 
+use base::ObjectId;
 use dmu::{Special, Zap};
 use ondisk::{ObjectType, ObjsetPhys};
 use parking_lot::RwLock;
@@ -11,7 +12,7 @@ use pool::SpaceKind;
 
 use super::{Refusal, SMALL_CHANGE, Zfs, Znode};
 use crate::acl::modes::Owners;
-use crate::{Attrs, Error, MASTER_NODE_OBJ};
+use crate::{Attrs, Error};
 
 /// The prefix of object counts among the amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).
 const OBJECTS_PREFIX: &str = "obj-";
@@ -85,11 +86,11 @@ impl Zfs {
     /// # Errors
     /// When it cannot be read.
     pub(super) fn load_quotas(&self) -> Result<(), Error> {
-        let master = Zap::open(self.fs().objset().object(MASTER_NODE_OBJ)?)?;
+        let master = Zap::open(self.fs().objset().object(ObjectId::MASTER_NODE)?)?;
         let mut all: [Limits; 6] = Default::default();
         for kind in SpaceKind::ALL.into_iter().filter(|kind| kind.is_quota()) {
-            let own = match master.lookup_u64(format!("{}@", kind.prefix()))? {
-                Some(object) if object != 0 => Some(Zap::open(self.fs().objset().object(object)?)?),
+            let own = match master.lookup_id(format!("{}@", kind.prefix()))? {
+                Some(object) if object.is_some() => Some(Zap::open(self.fs().objset().object(object)?)?),
                 _ => None,
             };
             let default = master.lookup_u64(format!("default{}", kind.prefix()))?.unwrap_or(0);
@@ -106,7 +107,7 @@ impl Zfs {
     /// # Errors
     /// EINVAL for a kind that is not a quota; ENOTSUP for projects in a file system that does not account for them.
     pub fn set_quota(&self, kind: SpaceKind, id: u64, limit: u64) -> Result<(), Error> {
-        let refused = |why: Refusal| Err(why.of(MASTER_NODE_OBJ));
+        let refused = |why: Refusal| Err(why.of(ObjectId::MASTER_NODE));
         if !kind.is_quota() {
             return refused(Refusal::Invalid("not a quota, but usage"));
         }
@@ -119,7 +120,7 @@ impl Zfs {
                 Some(zap) => zap,
                 None if limit == 0 => return Ok(()),
                 None => {
-                    let master = Zap::open(self.fs().objset().object(MASTER_NODE_OBJ)?)?;
+                    let master = Zap::open(self.fs().objset().object(ObjectId::MASTER_NODE)?)?;
                     let name = format!("{}@", kind.prefix());
                     Zap::create_link(tx, &master, &name, ObjectType::USERGROUP_QUOTA)?
                 }
@@ -140,10 +141,10 @@ impl Zfs {
     /// As [`Zfs::set_quota`].
     pub fn set_default_quota(&self, kind: SpaceKind, limit: u64) -> Result<(), Error> {
         if !kind.is_quota() {
-            return Err(Refusal::Invalid("not a quota, but usage").of(MASTER_NODE_OBJ));
+            return Err(Refusal::Invalid("not a quota, but usage").of(ObjectId::MASTER_NODE));
         }
         self.change(SMALL_CHANGE, |tx| {
-            let master = Zap::open(self.fs().objset().object(MASTER_NODE_OBJ)?)?;
+            let master = Zap::open(self.fs().objset().object(ObjectId::MASTER_NODE)?)?;
             Ok(master.update_u64(tx, format!("default{}", kind.prefix()), limit)?)
         })?;
         self.load_quotas()
@@ -187,7 +188,7 @@ impl Zfs {
         Ok((bytes_limit != 0 && bytes >= bytes_limit) || (objects_limit != 0 && objects >= objects_limit))
     }
 
-    fn refuse_over(&self, object: u64, parties: &[Party], objects: bool) -> Result<(), Error> {
+    fn refuse_over(&self, object: ObjectId, parties: &[Party], objects: bool) -> Result<(), Error> {
         for party in parties {
             let default = matches!(party, Party::Project(DEFAULT_PROJID));
             if !default && self.is_over(*party, objects)? {
@@ -214,7 +215,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EDQUOT.
-    pub(crate) fn check_new_file_quota(&self, dir: u64, uid: u64, gid: u64, projid: u64) -> Result<(), Error> {
+    pub(crate) fn check_new_file_quota(&self, dir: ObjectId, uid: u64, gid: u64, projid: u64) -> Result<(), Error> {
         if !self.0.quotas.any() {
             return Ok(());
         }

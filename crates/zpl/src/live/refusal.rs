@@ -1,7 +1,7 @@
 //! Reasons why an operation is refused.
 
 use crate::Error;
-use base::Errno;
+use base::{Errno, ObjectId};
 
 /// The reason why a file system refuses an operation, by the error number of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub enum Refusal {
 impl Refusal {
     /// Returns the error for object `object`.
     #[must_use]
-    pub fn of(self, object: u64) -> Error {
+    pub fn of(self, object: ObjectId) -> Error {
         Error::Refused { object, why: self }
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Tx;
 
 use super::names::{entry_word, is_dots};
@@ -14,7 +15,7 @@ use super::steps::Steps;
 use super::znode::state_changed;
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
 use crate::acl::access::Perms;
-use crate::{DirEntry, Error, FileFlags, Kind, MASTER_NODE_OBJ, Time};
+use crate::{DirEntry, Error, FileFlags, Kind, Time};
 
 /// Maximum number of parent directories that are climbed: deeper nesting is treated like a loop.
 const MAX_DEPTH: usize = 1 << 16;
@@ -48,9 +49,9 @@ impl Zfs {
     pub fn rename(
         &self,
         cred: &Cred,
-        dir: u64,
+        dir: ObjectId,
         name: &[u8],
-        to_dir: u64,
+        to_dir: ObjectId,
         to_name: &[u8],
         mode: RenameMode,
     ) -> Result<(), Error> {
@@ -61,8 +62,8 @@ impl Zfs {
     pub(super) fn rename_as(
         &self,
         cred: &Cred,
-        (dir, name): (u64, &[u8]),
-        (to_dir, to_name): (u64, &[u8]),
+        (dir, name): (ObjectId, &[u8]),
+        (to_dir, to_name): (ObjectId, &[u8]),
         mode: RenameMode,
         whiteout: Option<(Cred, Recorded)>,
     ) -> Result<(), Error> {
@@ -137,7 +138,7 @@ impl Zfs {
             self.claim_removed(tx, &target.node)?;
         }
         if plan.moves() {
-            objset.claim(tx, MASTER_NODE_OBJ)?;
+            objset.claim(tx, ObjectId::MASTER_NODE)?;
         }
         Ok(())
     }
@@ -205,7 +206,7 @@ impl Zfs {
     }
 
     /// Refuses if `dir` is `top` or below it. `moving` is held, so no directory changes its parent meanwhile.
-    fn check_not_below(&self, dir: &Arc<Znode>, top: u64, why: Refusal) -> Result<(), Error> {
+    fn check_not_below(&self, dir: &Arc<Znode>, top: ObjectId, why: Refusal) -> Result<(), Error> {
         let mut at = dir.clone();
         for _ in 0..MAX_DEPTH {
             if at.id() == top {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{Endian, bytes};
+use base::{Endian, ObjectId, bytes};
 use dmu::sa::Attr;
 use dmu::{Object, Tx};
 use nvlist::{Encoding, NvList, Value};
@@ -139,12 +139,12 @@ impl Replayer for Player<'_> {
         node.object().is_long(&range).then(|| (node.object().clone(), range))
     }
 
-    fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>> {
+    fn file_of(&self, dir: ObjectId, name: &[u8]) -> Option<Option<ObjectId>> {
         let dir = self.0.directory(dir).ok()?;
         let Some(entry) = self.0.find(&dir, name).ok()? else { return Some(None) };
         // files in a hidden directory of extended attributes are freed with the file
         let node = self.0.znode(entry.object).ok()?;
-        node.with_attrs(|attrs| attrs.xattr_dir == 0).then_some(Some(entry.object))
+        node.with_attrs(|attrs| attrs.xattr_dir.is_none()).then_some(Some(entry.object))
     }
 
     fn after_window(&self) {
@@ -290,7 +290,7 @@ impl Zfs {
     }
 
     /// Replays TRUNCATE, which makes a hole. Without a length the offset is the new end; a range beyond the end extends the file.
-    fn play_truncate(&self, id: u64, offset: u64, length: u64) -> Result<(), Error> {
+    fn play_truncate(&self, id: ObjectId, offset: u64, length: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
         let size = node.with_attrs(|attrs| attrs.size);
         let end = end_of(id, offset, length)?;
@@ -327,7 +327,7 @@ impl Zfs {
         })
     }
 
-    fn play_acl(&self, tx: &Tx, id: u64, aces: Vec<Ace>, flags: Option<u64>) -> Result<(), Error> {
+    fn play_acl(&self, tx: &Tx, id: ObjectId, aces: Vec<Ace>, flags: Option<u64>) -> Result<(), Error> {
         let node = self.znode(id)?;
         let before = node.attrs();
         let owners = Owners { uid: before.owner, gid: before.group };
@@ -343,7 +343,7 @@ impl Zfs {
     }
 
     /// Replays SETSAXATTR: by the stored name, regardless of name space and properties.
-    fn play_sa_xattr(&self, tx: &Tx, id: u64, name: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+    fn play_sa_xattr(&self, tx: &Tx, id: ObjectId, name: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         let node = self.znode(id)?;
         let _content = node.content.write();
         let what = "extended attributes";
@@ -367,7 +367,14 @@ impl Zfs {
         })
     }
 
-    fn play_clone(&self, tx: &Tx, id: u64, (at, len): (u64, u64), block: u64, bps: &[BlkPtr]) -> Result<(), Error> {
+    fn play_clone(
+        &self,
+        tx: &Tx,
+        id: ObjectId,
+        (at, len): (u64, u64),
+        block: u64,
+        bps: &[BlkPtr],
+    ) -> Result<(), Error> {
         let node = self.znode(id)?;
         super::io::expect_file(&node)?;
         let _content = node.content.write();
@@ -398,7 +405,7 @@ impl Zfs {
 }
 
 /// Returns the end of a range in a log, which must be one that a file can have.
-fn end_of(id: u64, offset: u64, length: u64) -> Result<u64, Error> {
+fn end_of(id: ObjectId, offset: u64, length: u64) -> Result<u64, Error> {
     let end = offset.checked_add(length).filter(|end| *end <= super::io::MAX_SIZE);
     end.ok_or_else(|| Refusal::FileTooLarge.of(id))
 }
@@ -421,7 +428,7 @@ fn owner_of(uid: u64, gid: u64) -> Cred {
 }
 
 /// Returns the slots of the dnode of a new file.
-fn slots(id: u64, recorded: u64) -> Result<usize, Error> {
+fn slots(id: ObjectId, recorded: u64) -> Result<usize, Error> {
     let slots = usize::try_from(recorded).ok().filter(|slots| (1..=MAX_SLOTS).contains(slots));
     slots.ok_or_else(|| Error::corrupt(id, "number of slots of a new dnode, in a log,", recorded))
 }

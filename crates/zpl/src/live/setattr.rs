@@ -3,12 +3,15 @@
 //! Everything is checked first. The size is changed first and by itself, since it may take many transactions; the rest is one
 //! change, which checks again with the file's `rights` held: a caller who was the owner at the first check may not be any more,
 //! and the mode that he sets would then apply to another owner's file. A new mode rewrites the ACL by `aclmode`, and the POSIX
-//! ACL with it: all of this is done or nothing. New owners, and a new project, then also apply to the hidden directory of extended
-//! attributes, one file after the other.
+//! ACL with it, and new owners and a new project apply to the hidden directory of extended attributes with its files: all of this is done or
+//! nothing. Where that directory has more than [`HIDDEN_AT_ONCE`] files, the others follow, each with a transaction of its own (OpenZFS:
+//! `zfs_setattr` changes the directory, and then `zfs_setattr_dir` each file by itself). Beside a POSIX ACL that is malformed the mode changes
+//! all the same, and the error is returned (OpenZFS: `zpl_setattr` calls `zpl_chmod_acl` when `zfs_setattr` is done).
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use base::{Errno, ObjectId};
 use dmu::Tx;
 use dmu::sa::{Attr, SaValue, words};
 
@@ -25,6 +28,8 @@ const NSEC_PER_SEC: u32 = 1_000_000_000;
 const S_IFMT: u32 = 0o170_000;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
+/// Files of a hidden directory of extended attributes that change in the transaction of their file.
+const HIDDEN_AT_ONCE: usize = 64;
 /// The largest project number; the next one is invalid (OpenZFS: `ZFS_INVALID_PROJID`), and so is everything above 32 bits.
 const PROJID_MAX: u64 = u32::MAX as u64 - 1;
 
@@ -60,7 +65,7 @@ impl Zfs {
     ///
     /// # Errors
     /// EPERM, EACCES, EISDIR, EINVAL, EFBIG, EDQUOT, ENOTSUP, EROFS, ENOSPC.
-    pub fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error> {
+    pub fn setattr(&self, cred: &Cred, id: ObjectId, set: &SetAttr) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         let plan = self.plan(cred, &node, set)?;
         if let Some(size) = set.size {
@@ -71,28 +76,36 @@ impl Zfs {
         if plan.owners.is_some() && node.kind() == Kind::File {
             self.end_capability(&node)?;
         }
+        let (hidden, mut posix_error) = (self.hidden_changes(&node, set)?, None);
         if rest != SetAttr::default() {
-            self.change_some(2 * SMALL_CHANGE, &[id], |tx| {
+            posix_error = self.change_some((2 + hidden) * SMALL_CHANGE, &[id], |tx| {
                 let _rights = node.rights.lock();
                 self.claim_hidden(tx, &node)?;
                 let plan = self.plan(cred, &node, &rest)?;
-                let posix = if rest.mode.is_some() { self.posix_acl_of(&node)? } else { None };
-                // as long as its changes are not in the log
-                let _content = posix.is_some().then(|| node.content.write());
-                self.whole(tx, |steps| self.set_now(steps, &node, &rest, &plan, posix.clone()))
+                let (posix, malformed) = match self.posix_acl_of(&node, &rest)? {
+                    Ok(posix) => (posix, None),
+                    Err(malformed) => (None, Some(malformed)),
+                };
+                // as long as its changes are not in the log; and no attribute leaves the hidden directory before all of it is done
+                let _content = (posix.is_some() || changes_hidden(&rest)).then(|| node.content.write());
+                self.whole(tx, |steps| {
+                    self.set_now(steps, &node, &rest, &plan, posix.clone())?;
+                    self.set_hidden(steps, &node, &rest)
+                })?;
+                Ok(malformed)
             })?;
         }
-        if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
-            self.set_hidden(&node)?;
+        if changes_hidden(set) {
+            self.set_hidden_rest(&node)?;
         }
-        Ok(node.attrs())
+        posix_error.map_or_else(|| Ok(node.attrs()), Err)
     }
 
     /// Truncates or extends a file that the caller has open for writing: his permission was checked then. Returns the new attributes.
     ///
     /// # Errors
     /// EISDIR, EINVAL if it is not a file; EPERM for an immutable or append-only file; EFBIG, EDQUOT, EROFS, ENOSPC.
-    pub fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error> {
+    pub fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         self.plan(cred, &node, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         self.set_length(cred, &node, size)?;
@@ -258,17 +271,28 @@ impl Zfs {
         }
     }
 
-    /// Returns the POSIX ACL of a file whose mode changes. In a log it has separate records, which may be replayed at the same time.
-    fn posix_acl_of(&self, node: &Znode) -> Result<Option<PosixAcl>, Error> {
+    /// Returns the POSIX ACL of a file whose mode changes, or the error if it is malformed. In a log it has separate records, which may be replayed
+    /// at the same time.
+    fn posix_acl_of(&self, node: &Znode, set: &SetAttr) -> Result<Result<Option<PosixAcl>, Error>, Error> {
         let changes = self.settings().acltype == ACLTYPE_POSIX && !self.is_replaying() && node.kind() != Kind::Symlink;
-        if changes { self.fs().node(node.id())?.posix_acl() } else { Ok(None) }
+        if set.mode.is_none() || !changes {
+            return Ok(Ok(None));
+        }
+        let stored = self.fs().node(node.id())?.xattr(PosixAcl::ACCESS.as_bytes())?;
+        let acl = match stored.map(|stored| PosixAcl::decode(&stored)).transpose() {
+            Ok(acl) => acl.filter(|acl| !acl.0.is_empty()),
+            Err(_) => return Ok(Err(Refusal::Invalid("the POSIX ACL is malformed").of(node.id()))),
+        };
+        let why = "no entry for the group, and no mask";
+        let is_whole = acl.as_ref().is_none_or(PosixAcl::has_group);
+        Ok(if is_whole { Ok(acl) } else { Err(Error::BadAcl { object: node.id(), why }) })
     }
 
     /// Sets the NFSv4 ACL of a file; the mode follows from it (OpenZFS: `zfs_setacl`).
     ///
     /// # Errors
     /// ENOTSUP unless `acltype=nfsv4`; EPERM, EACCES; EINVAL for invalid entries.
-    pub fn set_acl(&self, cred: &Cred, id: u64, aces: Vec<Ace>) -> Result<Attrs, Error> {
+    pub fn set_acl(&self, cred: &Cred, id: ObjectId, aces: Vec<Ace>) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         if self.settings().acltype != ACLTYPE_NFSV4 {
             return Err(Refusal::Unsupported("NFSv4 ACLs are off").of(id));
@@ -318,42 +342,83 @@ impl Zfs {
         if sa.spill_error().is_some() {
             attr_of(node.id(), &sa, Attr::Projid)?;
         }
-        let changed = |attr: Attr| changes.iter().find(|(changed, _)| *changed == attr).cloned();
-        let value = |attr: Attr| changed(attr).or_else(|| sa.get(attr).map(|value| (attr, Cow::Owned(value.to_vec()))));
-        let front = FRONT.into_iter().chain([Attr::Projid]);
-        let mut values: Vec<SaValue<'_>> = front.filter_map(value).collect();
-        let rest: Vec<Attr> = sa.present().chain(changes.iter().map(|(attr, _)| *attr)).collect();
-        for attr in rest {
-            if values.iter().all(|(there, _)| *there != attr) {
-                values.extend(value(attr));
+        let mut order: Vec<Attr> = FRONT.into_iter().chain([Attr::Projid]).collect();
+        for attr in sa.present().chain(changes.iter().map(|(attr, _)| *attr)) {
+            if !order.contains(&attr) {
+                order.push(attr);
             }
         }
+        let changed = |attr: &Attr| changes.iter().find(|(changed, _)| changed == attr).cloned();
+        let stored = |attr: &Attr| Some((*attr, Cow::Owned(sa.get(*attr)?.to_vec())));
+        let values: Vec<SaValue<'_>> = order.iter().filter_map(|attr| changed(attr).or_else(|| stored(attr))).collect();
+        // if the change is undone the project stays
+        let undone = |attr: &Attr| if *attr == Attr::Projid { changed(attr) } else { stored(attr) };
+        let undone: Vec<SaValue<'_>> = order.iter().filter_map(undone).collect();
+        self.fs().sa().enter_layouts(tx, node.object(), &undone)?;
         Ok(self.fs().sa().replace_all(tx, node.object(), &values)?)
     }
 
-    /// Sets the owners and project of the hidden directory of extended attributes, and of its files, to those of the file.
-    fn set_hidden(&self, node: &Znode) -> Result<(), Error> {
+    /// Returns the number of files that change with this one, the hidden directory included.
+    fn hidden_changes(&self, node: &Znode, set: &SetAttr) -> Result<u64, Error> {
+        let dir = node.with_attrs(|attrs| attrs.xattr_dir);
+        if dir.is_none() || !changes_hidden(set) {
+            return Ok(0);
+        }
+        Ok(1 + self.znode(dir)?.with_attrs(|attrs| attrs.size).min(HIDDEN_AT_ONCE as u64))
+    }
+
+    /// Sets the owners and project of the hidden directory of extended attributes, and of its first files, to those of the file.
+    fn set_hidden(&self, steps: &Steps<'_>, node: &Znode, set: &SetAttr) -> Result<(), Error> {
         let attrs = node.attrs();
-        if attrs.xattr_dir == 0 {
+        if attrs.xattr_dir.is_none() || !changes_hidden(set) {
             return Ok(());
         }
-        let mut all = vec![attrs.xattr_dir];
-        for entry in self.fs().read_dir(attrs.xattr_dir)? {
-            all.push(entry?.object);
+        let change = |id: ObjectId| {
+            steps.edit(&self.znode(id)?, |own| {
+                follow(own, &attrs);
+                Ok(())
+            })
+        };
+        change(attrs.xattr_dir)?;
+        let mut files = self.fs().read_dir(attrs.xattr_dir)?.take(HIDDEN_AT_ONCE);
+        files.try_for_each(|entry| change(entry?.object))
+    }
+
+    /// The same for the other files of the hidden directory.
+    fn set_hidden_rest(&self, node: &Znode) -> Result<(), Error> {
+        let attrs = node.attrs();
+        if attrs.xattr_dir.is_none() {
+            return Ok(());
         }
-        for id in all {
-            let hidden = self.znode(id)?;
+        for entry in self.fs().read_dir(attrs.xattr_dir)?.skip(HIDDEN_AT_ONCE) {
+            let id = entry?.object;
+            let hidden = match self.znode(id) {
+                Ok(hidden) => hidden,
+                // it was removed meanwhile
+                Err(err) if err.errno() == Errno::ENOENT => continue,
+                Err(err) => return Err(err),
+            };
             self.change_some(SMALL_CHANGE, &[id], |tx| {
                 hidden.edit(self, tx, |own| {
-                    (own.owner, own.group, own.ctime) = (attrs.owner, attrs.group, attrs.ctime);
-                    if attrs.projid.is_some() {
-                        (own.projid, own.flags.0) = (attrs.projid, own.flags.0 | FileFlags::PROJID.0);
-                    }
+                    follow(own, &attrs);
                     Ok(())
                 })
             })?;
         }
         Ok(())
+    }
+}
+
+/// Returns whether a change also applies to the hidden directory of extended attributes.
+fn changes_hidden(set: &SetAttr) -> bool {
+    set.uid.is_some() || set.gid.is_some() || set.projid.is_some()
+}
+
+/// Gives what holds the extended attributes of a file the owners and the project of the file.
+fn follow(own: &mut Attrs, file: &Attrs) {
+    (own.owner, own.group, own.ctime) = (file.owner, file.group, file.ctime);
+    if file.projid.is_some() {
+        (own.projid, own.flags.0) = (file.projid, own.flags.0 | FileFlags::PROJID.0);
     }
 }
 

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Tx;
 
 use super::io::{MAX_SIZE, clear_setid, expect_file};
@@ -52,7 +53,7 @@ impl Zfs {
     ///
     /// # Errors
     /// As [`Zfs::truncate`].
-    pub fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error> {
+    pub fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>) -> Result<(), Error> {
         let node = self.znode(id)?;
         expect_file(&node)?;
         self.may_cut(&node)?;
@@ -146,7 +147,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENXIO if there is none.
-    pub fn seek_data(&self, id: u64, offset: u64) -> Result<u64, Error> {
+    pub fn seek_data(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
         let node = self.znode(id)?;
         expect_file(&node)?;
         let _content = node.content.read();
@@ -159,7 +160,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENXIO at the end and beyond it.
-    pub fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error> {
+    pub fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
         let node = self.znode(id)?;
         expect_file(&node)?;
         let _content = node.content.read();

@@ -7,12 +7,14 @@
 //!
 //! # Why an undo does not fail
 //! All that it changes is in memory, as blocks and bonus buffers of the txg, which stay there until it is on disk; an entry that was removed has
-//! left its room, since the names of the directory are locked; the objects are claimed. So neither devices nor a lack of space nor anything that
+//! left its room, since the names of the directory are locked; the objects are claimed; attributes find the layouts that they had, or would have had
+//! from us, as those are entered before a change (`dmu::sa`). So neither devices nor a lack of space nor anything that
 //! a user may do gets in its way. If one fails nevertheless, that is a bug, and the txg does not reach the disk ([`Tx::break_txg`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::sa::{Attr, SaValue};
 use dmu::{Tx, Zap};
 
@@ -38,9 +40,9 @@ enum Step {
     /// An entry was removed, or got another value; this was its value.
     Lost(Zap, Vec<u8>, u64),
     /// A number was added to a set of numbers.
-    Counted(Zap, u64),
+    Counted(Zap, ObjectId),
     /// A number was removed from one.
-    Uncounted(Zap, u64),
+    Uncounted(Zap, ObjectId),
     /// Attributes changed.
     Edited(Box<Edit>),
     /// The contents of a value were replaced; these were the contents, the size of its blocks and the attributes.
@@ -129,15 +131,15 @@ impl Steps<'_> {
     }
 
     /// Adds a number to a set of numbers.
-    pub(crate) fn add_number(&self, set: &Zap, number: u64) -> Result<(), Error> {
-        set.add_int(self.tx, number, number)?;
+    pub(crate) fn add_number(&self, set: &Zap, number: ObjectId) -> Result<(), Error> {
+        set.add_int(self.tx, number.0, number.0)?;
         self.did(Step::Counted(set.clone(), number));
         Ok(())
     }
 
     /// Removes a number from a set of numbers, if it is there.
-    pub(crate) fn remove_number(&self, set: &Zap, number: u64) -> Result<(), Error> {
-        if set.remove_int(self.tx, number)? {
+    pub(crate) fn remove_number(&self, set: &Zap, number: ObjectId) -> Result<(), Error> {
+        if set.remove_int(self.tx, number.0)? {
             self.did(Step::Uncounted(set.clone(), number));
         }
         Ok(())
@@ -194,8 +196,8 @@ impl Steps<'_> {
             Step::Made(node) => zfs.unmake_node(tx, node)?,
             Step::Added(zap, name) => drop(zap.remove(tx, name)?),
             Step::Lost(zap, name, word) => zap.update_u64(tx, name, *word)?,
-            Step::Counted(set, number) => drop(set.remove_int(tx, *number)?),
-            Step::Uncounted(set, number) => set.add_int(tx, *number, *number)?,
+            Step::Counted(set, number) => drop(set.remove_int(tx, number.0)?),
+            Step::Uncounted(set, number) => set.add_int(tx, number.0, number.0)?,
             Step::Edited(edit) => edit.take_back(zfs, tx)?,
             Step::Rewritten(value, contents, block_size, before) => {
                 value.object().free_range(tx, 0, u64::MAX)?;
@@ -269,7 +271,7 @@ mod tests {
             size: 2,
             links: 1,
             generation: 5,
-            parent: 7,
+            parent: ObjectId(7),
             atime: zero,
             mtime: zero,
             ctime: zero,
@@ -277,14 +279,19 @@ mod tests {
             flags: FileFlags(0x5),
             projid: None,
             rdev: None,
-            xattr_dir: 0,
+            xattr_dir: ObjectId(0),
             seq: None,
         };
-        let after =
-            Attrs { links: 2, parent: 8, flags: FileFlags(0x6), ctime: Time { sec: 3, nsec: 0 }, ..before.clone() };
-        let mut now = Attrs { links: 3, size: 9, flags: FileFlags(0x16), parent: 11, ..after.clone() };
+        let after = Attrs {
+            links: 2,
+            parent: ObjectId(8),
+            flags: FileFlags(0x6),
+            ctime: Time { sec: 3, nsec: 0 },
+            ..before.clone()
+        };
+        let mut now = Attrs { links: 3, size: 9, flags: FileFlags(0x16), parent: ObjectId(11), ..after.clone() };
         revert(&mut now, &before, &after);
-        let left = Attrs { links: 2, size: 9, flags: FileFlags(0x15), parent: 11, ..before.clone() };
+        let left = Attrs { links: 2, size: 9, flags: FileFlags(0x15), parent: ObjectId(11), ..before.clone() };
         assert_eq!(now, left);
     }
 }

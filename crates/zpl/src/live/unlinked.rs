@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::tunable;
+use base::{ObjectId, tunable};
 use dmu::{Object, Tx};
 
 use super::names::entry_word;
@@ -31,7 +31,7 @@ impl Zfs {
     }
 
     /// Schedules a file to be freed after the current operation.
-    pub(super) fn free_later(&self, id: u64) {
+    pub(super) fn free_later(&self, id: ObjectId) {
         self.0.reap.lock().push(id);
     }
 
@@ -63,7 +63,7 @@ impl Zfs {
         self.reap();
     }
 
-    fn free_node(&self, id: u64) -> Result<(), Error> {
+    fn free_node(&self, id: ObjectId) -> Result<(), Error> {
         let node = self.znode(id)?;
         let (kind, flags, xattr_dir) = node.with_attrs(|attrs| (attrs.kind(), attrs.flags, attrs.xattr_dir));
         match kind {
@@ -72,7 +72,7 @@ impl Zfs {
             Kind::File => self.free_contents(node.object())?,
             _ => {}
         }
-        let hidden = if xattr_dir == 0 { None } else { Some(self.znode(xattr_dir)?) };
+        let hidden = if xattr_dir.is_none() { None } else { Some(self.znode(xattr_dir)?) };
         let set = self.0.unlinked.object().id();
         let place = self.place_to_free(&[id, set, hidden.as_ref().map_or(id, |hidden| hidden.id())])?;
         self.whole(&place, |steps| {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use base::ObjectId;
+
 use super::Open;
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
@@ -148,55 +150,55 @@ pub struct StatFs {
 /// ([`Error::errno`]).
 pub trait Vfs: Send + Sync {
     /// Returns the root directory.
-    fn root(&self) -> u64;
+    fn root(&self) -> ObjectId;
 
     /// Looks up a name.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
-    fn lookup(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(u64, Attrs), Error>;
+    fn lookup(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(ObjectId, Attrs), Error>;
 
     /// Returns the attributes of a file.
     ///
     /// # Errors
     /// ENOENT if it does not exist.
-    fn getattr(&self, id: u64) -> Result<Attrs, Error>;
+    fn getattr(&self, id: ObjectId) -> Result<Attrs, Error>;
 
     /// Changes attributes; returns the new ones.
     ///
     /// # Errors
     /// EPERM, EACCES, EINVAL, EFBIG, EDQUOT, ENOSPC.
-    fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error>;
+    fn setattr(&self, cred: &Cred, id: ObjectId, set: &SetAttr) -> Result<Attrs, Error>;
 
     /// Checks whether the caller may read (4), write (2), execute (1).
     ///
     /// # Errors
     /// EACCES, EROFS.
-    fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error>;
+    fn access(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<(), Error>;
 
     /// Creates a file of any kind.
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
-    fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error>;
+    fn create(&self, cred: &Cred, dir: ObjectId, name: &[u8], new: &NewFile<'_>) -> Result<(ObjectId, Attrs), Error>;
 
     /// Adds a name to a file.
     ///
     /// # Errors
     /// As [`Vfs::create`]; EPERM for a directory, EXDEV into another project.
-    fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error>;
+    fn link(&self, cred: &Cred, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Attrs, Error>;
 
     /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
-    fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error>;
+    fn unlink(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(), Error>;
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EINVAL.
-    fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error>;
+    fn rmdir(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(), Error>;
 
     /// Renames a file, possibly into another directory.
     ///
@@ -205,9 +207,9 @@ pub trait Vfs: Send + Sync {
     fn rename(
         &self,
         cred: &Cred,
-        dir: u64,
+        dir: ObjectId,
         name: &[u8],
-        to_dir: u64,
+        to_dir: ObjectId,
         to_name: &[u8],
         mode: RenameMode,
     ) -> Result<(), Error>;
@@ -216,106 +218,106 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// EINVAL if it is not a symbolic link.
-    fn readlink(&self, id: u64) -> Result<Vec<u8>, Error>;
+    fn readlink(&self, id: ObjectId) -> Result<Vec<u8>, Error>;
 
     /// Returns the entries of a directory, without `.` and `..`, from a cookie on (0: all).
     ///
     /// # Errors
     /// ENOTDIR, EACCES.
-    fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error>;
+    fn read_dir(&self, cred: &Cred, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error>;
 
     /// Holds a file open: it exists until the handle is dropped, even without a name. `mask` as in [`Vfs::access`], and 8 if all writes will append
     /// (`O_APPEND`): an append-only file cannot be opened for other writes.
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM.
-    fn open(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error>;
+    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Open, Error>;
 
     /// Reads; returns the number of bytes, less than requested only at the end.
     ///
     /// # Errors
     /// EISDIR, EIO.
-    fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
+    fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
 
     /// Writes. The caller's permission was checked at opening.
     ///
     /// # Errors
     /// EISDIR, EFBIG, EDQUOT, ENOSPC, EPERM for an append-only file.
-    fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error>;
+    fn write(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Error>;
 
     /// Appends; returns the offset.
     ///
     /// # Errors
     /// As [`Vfs::write`].
-    fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error>;
+    fn append(&self, cred: &Cred, id: ObjectId, data: &[u8]) -> Result<u64, Error>;
 
     /// Truncates or extends a file (`ftruncate`; [`Vfs::setattr`] is `truncate`). The caller's permission was checked at opening. Returns the new
     /// attributes.
     ///
     /// # Errors
     /// As [`Vfs::write`]; EINVAL for what has no contents.
-    fn truncate(&self, cred: &Cred, id: u64, size: u64) -> Result<Attrs, Error>;
+    fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error>;
 
     /// Makes a hole; the size is unchanged.
     ///
     /// # Errors
     /// As [`Vfs::write`].
-    fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error>;
+    fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>) -> Result<(), Error>;
 
     /// Returns the next byte of data at or after `offset`.
     ///
     /// # Errors
     /// ENXIO if there is none.
-    fn seek_data(&self, id: u64, offset: u64) -> Result<u64, Error>;
+    fn seek_data(&self, id: ObjectId, offset: u64) -> Result<u64, Error>;
 
     /// Returns the next byte of a hole at or after `offset`; the end counts as a hole.
     ///
     /// # Errors
     /// ENXIO beyond the end.
-    fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error>;
+    fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<u64, Error>;
 
     /// Copies a range from file to file, cloning blocks where possible; returns the number of bytes.
     ///
     /// # Errors
     /// EINVAL for ranges that overlap in one file; as [`Vfs::write`].
-    fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error>;
+    fn copy_range(&self, cred: &Cred, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64, Error>;
 
     /// Returns an extended attribute, by the name that Linux shows.
     ///
     /// # Errors
     /// ENODATA, EACCES.
-    fn get_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<Vec<u8>, Error>;
+    fn get_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<Vec<u8>, Error>;
 
     /// Sets an extended attribute. POSIX ACLs are `system.posix_acl_access` and `system.posix_acl_default`.
     ///
     /// # Errors
     /// EEXIST, ENODATA by `mode`; EACCES, EPERM, ENOTSUP, ENOSPC.
-    fn set_xattr(&self, cred: &Cred, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error>;
+    fn set_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error>;
 
     /// Removes an extended attribute.
     ///
     /// # Errors
     /// ENODATA, EACCES, EPERM.
-    fn remove_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<(), Error>;
+    fn remove_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<(), Error>;
 
     /// Returns the names of the extended attributes.
     ///
     /// # Errors
     /// If they cannot be read.
-    fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error>;
+    fn list_xattrs(&self, cred: &Cred, id: ObjectId) -> Result<Vec<Vec<u8>>, Error>;
 
     /// Writes at an offset, or at the end, and waits until the data is on stable storage, like a write to a file opened with
     /// `O_SYNC`; returns the offset.
     ///
     /// # Errors
     /// As [`Vfs::write`] and [`Vfs::fsync`].
-    fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error>;
+    fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<u64, Error>;
 
     /// Waits until the changes of a file, and all changes of names, are on stable storage.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
-    fn fsync(&self, id: u64) -> Result<(), Error>;
+    fn fsync(&self, id: ObjectId) -> Result<(), Error>;
 
     /// As [`Vfs::fsync`], for all files.
     ///

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::Versioned;
+use base::{ObjectId, Versioned};
 use dmu::sa::{Attr, SaAttrs, SaValue, words};
 use dmu::{Object, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
@@ -76,7 +76,7 @@ impl Znode {
 
     /// Returns the object number.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.object.id()
     }
 
@@ -188,8 +188,8 @@ impl Znode {
         let sa = self.sa(zfs)?;
         if sa.spill_error().is_none() {
             let mut state = self.state.write();
-            if state.attrs.xattr_dir == 0 {
-                state.attrs.xattr_dir = sa.u64(Attr::Xattr).unwrap_or(0);
+            if state.attrs.xattr_dir.is_none() {
+                state.attrs.xattr_dir = ObjectId(sa.u64(Attr::Xattr).unwrap_or(0));
             }
             self.partial.store(false, Ordering::Relaxed);
         }
@@ -287,10 +287,10 @@ fn differences(old: &Attrs, new: &Attrs) -> Vec<SaValue<'static>> {
     word(Attr::Gen, Some(old.generation), Some(new.generation));
     word(Attr::Uid, Some(old.owner.0), Some(new.owner.0));
     word(Attr::Gid, Some(old.group.0), Some(new.group.0));
-    word(Attr::Parent, Some(old.parent), Some(new.parent));
+    word(Attr::Parent, Some(old.parent.0), Some(new.parent.0));
     word(Attr::Flags, Some(old.flags.0), Some(new.flags.0));
     word(Attr::Links, Some(old.links), Some(new.links));
-    word(Attr::Xattr, Some(old.xattr_dir), Some(new.xattr_dir));
+    word(Attr::Xattr, Some(old.xattr_dir.0), Some(new.xattr_dir.0));
     word(Attr::Projid, old.projid, new.projid);
     word(Attr::Rdev, old.rdev, new.rdev);
     word(Attr::Seq, old.seq, new.seq);
@@ -315,19 +315,19 @@ pub(super) struct Nodes([Shard; SHARDS]);
 
 #[derive(Default)]
 struct Shard {
-    files: RwLock<HashMap<u64, Arc<Znode>>>,
+    files: RwLock<HashMap<ObjectId, Arc<Znode>>>,
     /// Held while a file is loaded, so that no outdated copy is inserted.
     loading: Mutex<()>,
 }
 
 impl Nodes {
-    fn shard(&self, id: u64) -> &Shard {
+    fn shard(&self, id: ObjectId) -> &Shard {
         // in range: a remainder
         #[allow(clippy::indexing_slicing)]
-        &self.0[(id % SHARDS as u64) as usize]
+        &self.0[(id.0 % SHARDS as u64) as usize]
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<Arc<Znode>> {
+    pub(super) fn get(&self, id: ObjectId) -> Option<Arc<Znode>> {
         self.shard(id).files.read().get(&id).cloned()
     }
 
@@ -343,7 +343,7 @@ impl Nodes {
     }
 
     /// Removes a file that no longer exists.
-    pub(super) fn remove(&self, id: u64) {
+    pub(super) fn remove(&self, id: ObjectId) {
         self.shard(id).files.write().remove(&id);
     }
 }
@@ -353,7 +353,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT if the object does not exist, EINVAL if it is not a file; an error if its attributes cannot be read.
-    pub fn znode(&self, id: u64) -> Result<Arc<Znode>, Error> {
+    pub fn znode(&self, id: ObjectId) -> Result<Arc<Znode>, Error> {
         let nodes = &self.0.nodes;
         if let Some(node) = nodes.get(id) {
             return Ok(node);
@@ -372,7 +372,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENOENT if the file does not exist, or has no name any more and no handle holds it.
-    pub fn hold(&self, id: u64) -> Result<Open, Error> {
+    pub fn hold(&self, id: ObjectId) -> Result<Open, Error> {
         let node = self.znode(id)?;
         {
             let mut state = node.state.write();
@@ -401,7 +401,7 @@ impl Open {
 
     /// Returns the object number.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.node.id()
     }
 

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
+
 use crate::acl::modes::Owners;
 use crate::live::names::entry_word;
 use crate::live::new::Recorded;
@@ -20,7 +22,7 @@ impl Zfs {
     /// Returns the stored names in the hidden directory that Linux shows as `name`.
     pub(crate) fn hidden_names(&self, node: &Znode, name: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let dir = node.with_attrs(|attrs| attrs.xattr_dir);
-        if dir == 0 {
+        if dir.is_none() {
             node.check_complete(self)?;
             return Ok(Vec::new());
         }
@@ -70,7 +72,7 @@ impl Zfs {
     ) -> Result<(), Error> {
         node.set_plain(false);
         let dir = match node.with_attrs(|attrs| attrs.xattr_dir) {
-            0 => self.make_hidden_dir(steps, node, None)?,
+            ObjectId::NONE => self.make_hidden_dir(steps, node, None)?,
             id => self.znode(id)?,
         };
         let file = match self.fs().lookup(dir.id(), stored)? {

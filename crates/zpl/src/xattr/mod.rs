@@ -9,6 +9,7 @@ pub(crate) mod write;
 
 use std::collections::HashSet;
 
+use base::ObjectId;
 use dmu::sa::Attr;
 use nvlist::{NvList, Value};
 
@@ -116,15 +117,15 @@ impl Node {
     ///
     /// # Errors
     /// When the hidden directory is unreadable.
-    pub fn dir_xattrs(&self) -> Result<Vec<(Vec<u8>, u64)>, Error> {
+    pub fn dir_xattrs(&self) -> Result<Vec<(Vec<u8>, ObjectId)>, Error> {
         match self.attrs().xattr_dir {
             // it may be among attributes that cannot be read
-            0 => self.sa_attr(Attr::Xattr).map(|_| Vec::new()),
+            ObjectId::NONE => self.sa_attr(Attr::Xattr).map(|_| Vec::new()),
             dir => self.fs().read_dir(dir)?.map(|entry| entry.map(|e| (e.name, e.object))).collect(),
         }
     }
 
-    fn dir_value(&self, object: u64) -> Result<Vec<u8>, Error> {
+    fn dir_value(&self, object: ObjectId) -> Result<Vec<u8>, Error> {
         let node = self.fs().node(object)?;
         let size = node.size();
         if size > MAX_XATTR_SIZE {

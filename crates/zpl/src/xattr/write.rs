@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::Tx;
 use dmu::sa::Attr;
 use nvlist::{Encoding, NvList, Value};
@@ -68,7 +68,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENODATA, EACCES, ENOTSUP for a name space that is off or unknown.
-    pub fn get_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn get_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<Vec<u8>, Error> {
         let node = self.znode(id)?;
         let missing = || Refusal::NoAttribute.of(id);
         let space = self.space_of(&node, name)?;
@@ -87,7 +87,7 @@ impl Zfs {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn list_xattrs(&self, cred: &Cred, id: ObjectId) -> Result<Vec<Vec<u8>>, Error> {
         let node = self.znode(id)?;
         let settings = self.settings();
         let _content = node.content.read();
@@ -106,7 +106,14 @@ impl Zfs {
     ///
     /// # Errors
     /// EEXIST, ENODATA by `mode`; EACCES, EPERM; ENOTSUP; E2BIG and ERANGE if it is too long; EINVAL for an invalid ACL.
-    pub fn set_xattr(&self, cred: &Cred, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
+    pub fn set_xattr(
+        &self,
+        cred: &Cred,
+        id: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Error> {
         if value.len() > VALUE_MAX {
             return Err(Error::TooLarge { object: id, size: value.len() as u64 });
         }
@@ -133,7 +140,7 @@ impl Zfs {
     ///
     /// # Errors
     /// ENODATA, EACCES, EPERM, ENOTSUP.
-    pub fn remove_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn remove_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<(), Error> {
         let node = self.znode(id)?;
         match self.may_change_xattr(cred, &node, name)? {
             Space::PosixAccess => self.set_posix_access(cred, &node, None),
@@ -203,7 +210,7 @@ impl Zfs {
     pub(crate) fn claim_hidden(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
         node.complete(self)?;
         match node.with_attrs(|attrs| attrs.xattr_dir) {
-            0 => Ok(()),
+            ObjectId::NONE => Ok(()),
             _ => Ok(self.fs().objset().claim_all(tx)?),
         }
     }

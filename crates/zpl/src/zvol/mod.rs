@@ -5,13 +5,11 @@ pub(crate) mod volume;
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Object, Objset, Zap};
 use ondisk::ObjsetType;
 
 use crate::{Error, Reader};
-
-const DATA_OBJECT: u64 = 1;
-const PROPERTIES_OBJECT: u64 = 2;
 
 /// A volume or a snapshot of one, for reading (OpenZFS: `zvol_state_t`).
 pub struct Zvol {
@@ -36,9 +34,10 @@ impl Zvol {
         if objset.phys().os_type != ObjsetType::Zvol {
             return Err(Error::WrongType { objset: objset.id(), wanted: "volume" });
         }
-        let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
-        let size = properties.lookup_u64("size")?.ok_or(Error::Missing { object: PROPERTIES_OBJECT, what: "size" })?;
-        Ok(Zvol { data: objset.object(DATA_OBJECT)?, size })
+        let properties = Zap::open(objset.object(ObjectId::ZVOL_PROPERTIES)?)?;
+        let size =
+            properties.lookup_u64("size")?.ok_or(Error::Missing { object: ObjectId::ZVOL_PROPERTIES, what: "size" })?;
+        Ok(Zvol { data: objset.object(ObjectId::ZVOL_DATA)?, size })
     }
 
     /// Returns the size in bytes (property `volsize`).

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Object, Objset, Tx};
 use ondisk::BlkPtr;
 use ondisk::zil::{Record, TxType, Write};
@@ -56,7 +57,7 @@ impl Replayer for Player<'_> {
         self.data.is_long(&range).then(|| (self.data.clone(), range))
     }
 
-    fn file_of(&self, _dir: u64, _name: &[u8]) -> Option<Option<u64>> {
+    fn file_of(&self, _dir: ObjectId, _name: &[u8]) -> Option<Option<ObjectId>> {
         None
     }
 

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Object, Objset, TxObjects, Zap};
 use ondisk::zil::{Record, TxType};
 use pool::{Dataset, PropSource, PropsWatch, Spa, Value};
@@ -22,7 +22,6 @@ use crate::live::{Refusal, SMALL_CHANGE, replay};
 use crate::zvol::replay as replay_volume;
 use crate::{Error, Zvol};
 
-const PROPERTIES_OBJECT: u64 = 2;
 /// Bytes of one chunk of a write, if blocks are not larger.
 const CHUNK: u64 = 4 << 20;
 /// Maximum bytes that one transaction frees.
@@ -47,7 +46,7 @@ struct Body {
     size: AtomicU64,
     log: Arc<Log>,
     /// The object number of its dataset.
-    id: u64,
+    id: ObjectId,
 }
 
 impl PropsWatch for Body {
@@ -57,7 +56,7 @@ impl PropsWatch for Body {
         match read() {
             Ok(policy) => self.log.set_policy(policy),
             Err(error) => {
-                tracing::warn!(target: "zuse::zpl", dataset = self.id, %error, "properties stay as they were")
+                tracing::warn!(target: "zuse::zpl", dataset = self.id.0, %error, "properties stay as they were")
             }
         }
     }
@@ -93,7 +92,7 @@ impl Body {
 }
 
 impl WriteSource for Body {
-    fn copy(&self, _object: u64, _generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+    fn copy(&self, _object: ObjectId, _generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
         let _range = self.ranges.read_range(offset..offset.saturating_add(buf.len() as u64));
         if offset >= self.size() {
             return Ok(Got::Gone);
@@ -104,7 +103,7 @@ impl WriteSource for Body {
 
     fn write_block(
         &self,
-        _object: u64,
+        _object: ObjectId,
         _generation: u64,
         offset: u64,
         _len: u64,
@@ -129,7 +128,7 @@ impl Volume {
         let dataset = spa.view()?.dataset(name)?;
         let objset = spa.objset_to_replay(&dataset)?;
         let volume = Zvol::from_objset(&objset)?;
-        let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
+        let properties = Zap::open(objset.object(ObjectId::ZVOL_PROPERTIES)?)?;
         let block = volume.block_size();
         let body = spa.open_shared(&objset, || Body::first(spa, &dataset, &objset, &volume))?;
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block })
@@ -273,7 +272,7 @@ impl Volume {
         let value = vec![("volsize".to_string(), Value::Number(size))];
         self.spa.set_props(&self.name, &value, PropSource::Local)?;
         let stored = self.properties.lookup_u64("size")?;
-        let stored = stored.ok_or(Error::Missing { object: PROPERTIES_OBJECT, what: "size" })?;
+        let stored = stored.ok_or(Error::Missing { object: ObjectId::ZVOL_PROPERTIES, what: "size" })?;
         let _all = self.body.ranges.write();
         self.body.size.store(stored, Ordering::Relaxed);
         Ok(())

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use base::{Env, tunable};
+use base::{Env, ObjectId, tunable};
 use codec::crypt::{Suite, WrappingKey};
 use ondisk::ObjsetType;
 use oracle::judge;
@@ -118,6 +118,14 @@ impl Rig {
         self.spa.create_dataset(new, init).unwrap();
     }
 
+    /// Overwrites bytes of the space of a device.
+    #[allow(dead_code, reason = "not all tests use it")]
+    pub(crate) fn damage(&self, name: &str, offset: u64, len: u64) {
+        const LABELS: u64 = 4 << 20;
+        let noise = bytes(len as usize, 99);
+        self.devices.lock().unwrap()[name].write_at(LABELS + offset, &noise).unwrap();
+    }
+
     /// Imports the pool in the current state of the devices, with the keys of these datasets.
     pub(crate) fn after_cut(&self, keys: &[&str], judged: bool) -> After {
         let dir = tempfile::tempdir().unwrap();
@@ -182,7 +190,7 @@ pub(crate) fn tree(zfs: &Zfs) -> BTreeMap<String, String> {
     out
 }
 
-fn walk(zfs: &Zfs, path: &str, id: u64, out: &mut BTreeMap<String, String>) {
+fn walk(zfs: &Zfs, path: &str, id: ObjectId, out: &mut BTreeMap<String, String>) {
     let node = zfs.fs().node(id).unwrap();
     out.insert(path.to_string(), told(zfs, &node));
     if node.kind() != Kind::Directory {
@@ -202,6 +210,13 @@ fn told(zfs: &Zfs, node: &Node) -> String {
     xattrs.sort();
     let xattrs: Vec<_> =
         xattrs.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), sum(v), v.len())).collect();
+    let mut hidden = Vec::new();
+    if !a.xattr_dir.is_none() {
+        let files = zfs.fs().read_dir(a.xattr_dir).unwrap().map(|entry| entry.unwrap().object);
+        hidden.extend(
+            files.chain([a.xattr_dir]).map(|id| zfs.getattr(id).unwrap()).map(|own| (own.uid(), own.gid(), own.projid)),
+        );
+    }
     // with POSIX ACLs, a mode that follows from a POSIX ACL leaves the NFSv4 ACL unchanged, while a replay updates it
     let nfs4 = zfs.settings().acltype != 1;
     let acl = if nfs4 { node.acl().unwrap().show(zfs.fs().fuids().unwrap()) } else { String::new() };
@@ -216,7 +231,7 @@ fn told(zfs: &Zfs, node: &Node) -> String {
         _ => String::new(),
     };
     format!(
-        "#{} {:o} {}:{} size {} links {} in {} born {born:?} flags {:x} project {:?} rdev {:?} {content} {xattrs:?} {acl}",
+        "#{} {:o} {}:{} size {} links {} in {} born {born:?} flags {:x} project {:?} rdev {:?} {content} {xattrs:?} {hidden:?} {acl}",
         node.id(),
         a.mode,
         a.owner.0,

@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use base::ObjectId;
 use ondisk::zil::Record;
 use zil::Step;
 use zpl::FileSystem;
 
 /// The objects that the replay changes.
 #[derive(Default)]
-pub(crate) struct Touched(HashSet<u64>);
+pub(crate) struct Touched(HashSet<ObjectId>);
 
 impl Touched {
-    pub(crate) fn contains(&self, object: u64) -> bool {
+    pub(crate) fn contains(&self, object: ObjectId) -> bool {
         self.0.contains(&object)
     }
 
@@ -27,7 +28,7 @@ pub(crate) fn touched(fixture: &str, fs: &FileSystem) -> Touched {
     if !fixture.starts_with("zil") || fs.is_snapshot() {
         return touched;
     }
-    let mut add = |dir: u64, name: Option<&[u8]>, object: u64| {
+    let mut add = |dir: ObjectId, name: Option<&[u8]>, object: ObjectId| {
         touched.0.extend([dir, object]);
         let named = name.and_then(|name| fs.lookup(dir, name).ok().flatten());
         touched.0.extend(named.map(|entry| entry.object));

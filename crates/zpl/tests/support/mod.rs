@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use base::ObjectId;
 use oracle::fixtures;
 use pool::{OpenOptions, Pool};
 use serde_json::Value;
@@ -223,7 +224,8 @@ impl Tree<'_> {
         self.seen.insert(path.to_vec());
         let truth = self.truth.get(path).cloned();
         // names that the log gives to other files: after the replay they refer to another object
-        let renamed = truth.as_ref().is_some_and(|t| t["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino)));
+        let renamed =
+            truth.as_ref().is_some_and(|t| t["ino"].as_u64().is_some_and(|ino| self.touched.contains(ObjectId(ino))));
         if !expected || renamed || self.touched.contains(node.id()) {
             self.out.skipped += 1;
             return;
@@ -273,7 +275,7 @@ impl Tree<'_> {
             .collect();
         for (path, truth) in gone {
             let below_touched =
-                self.touched.any() && truth["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino));
+                self.touched.any() && truth["ino"].as_u64().is_some_and(|ino| self.touched.contains(ObjectId(ino)));
             if below_touched { self.out.skipped += 1 } else { self.differ(&path, "missing") }
         }
     }

@@ -22,7 +22,7 @@ mod sources;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
 use zpl::{Kind, PosixAcl, Time};
 
@@ -86,7 +86,7 @@ enum Waiting {
 /// ```
 pub struct CopyIn<'a> {
     zfs: Zfs,
-    root: u64,
+    root: ObjectId,
     cred: Cred,
     /// The user and group that directories belong to which nobody described.
     owner: (u32, u32),
@@ -94,15 +94,15 @@ pub struct CopyIn<'a> {
     /// Directories that were met last, by path.
     dirs: Paths,
     /// The attributes that directories get when they are complete.
-    unfinished: BTreeMap<u64, Unfinished>,
+    unfinished: BTreeMap<ObjectId, Unfinished>,
     /// The sources of files, and the number of the present one: files of different origins are never hard links of each other.
     origins: Origins,
     origin: u32,
     /// The objects of files with several names.
-    links: HashMap<(u32, LinkId), u64>,
-    linked: HashMap<u64, (u32, LinkId)>,
+    links: HashMap<(u32, LinkId), ObjectId>,
+    linked: HashMap<ObjectId, (u32, LinkId)>,
     /// Files that are there and not whole, by whatever name.
-    broken: HashSet<u64>,
+    broken: HashSet<ObjectId>,
     /// A directory takes the place of another file.
     displaces: bool,
     /// A directory that could not be made: what is in it is passed over.
@@ -117,16 +117,16 @@ pub struct CopyIn<'a> {
 /// Which objects the directories at some paths are.
 #[derive(Default)]
 struct Paths {
-    known: HashMap<Vec<u8>, u64>,
+    known: HashMap<Vec<u8>, ObjectId>,
     bytes: usize,
 }
 
 impl Paths {
-    fn get(&self, path: &[u8]) -> Option<u64> {
+    fn get(&self, path: &[u8]) -> Option<ObjectId> {
         self.known.get(path).copied()
     }
 
-    fn insert(&mut self, path: &[u8], id: u64) {
+    fn insert(&mut self, path: &[u8], id: ObjectId) {
         if self.bytes + path.len() > PATHS_BYTES {
             *self = Paths::default();
         }
@@ -145,7 +145,7 @@ struct Unfinished {
 
 /// A file that was made.
 struct Made {
-    id: u64,
+    id: ObjectId,
     /// It was not there before.
     fresh: bool,
     /// It has owner, mode and times already: its directory gave it no other group or mode.
@@ -158,7 +158,7 @@ struct Made {
 #[derive(Debug)]
 pub struct Streaming {
     path: Vec<u8>,
-    id: u64,
+    id: ObjectId,
     item: Item,
     /// Behind the last byte that was written.
     end: u64,
@@ -173,7 +173,7 @@ pub struct Streaming {
 impl<'a> CopyIn<'a> {
     /// A copy that puts files below directory `root` of `zfs`, and may do all.
     #[must_use]
-    pub fn new(zfs: &Zfs, root: u64, report: &'a mut dyn Report) -> CopyIn<'a> {
+    pub fn new(zfs: &Zfs, root: ObjectId, report: &'a mut dyn Report) -> CopyIn<'a> {
         CopyIn {
             zfs: zfs.clone(),
             root,
@@ -207,7 +207,7 @@ impl<'a> CopyIn<'a> {
     ///
     /// # Errors
     /// As [`CopyIn::put`].
-    pub fn go_to(&mut self, root: u64) -> Result<(), Error> {
+    pub fn go_to(&mut self, root: ObjectId) -> Result<(), Error> {
         self.finish()?;
         self.root = root;
         self.dirs = Paths::default();
@@ -332,7 +332,7 @@ impl<'a> CopyIn<'a> {
         let mut left = std::mem::take(&mut self.unfinished).into_iter();
         loop {
             let mut end = Ok(());
-            let some: Vec<(u64, Unfinished)> = left.by_ref().take(QUEUE_FILES).collect();
+            let some: Vec<(ObjectId, Unfinished)> = left.by_ref().take(QUEUE_FILES).collect();
             if some.is_empty() {
                 return Ok(self.done);
             }
@@ -447,7 +447,7 @@ impl<'a> CopyIn<'a> {
         Ok(())
     }
 
-    fn fill(&mut self, path: &[u8], id: u64, item: &Item, data: &[u8], as_told: bool) -> Result<(), zpl::Error> {
+    fn fill(&mut self, path: &[u8], id: ObjectId, item: &Item, data: &[u8], as_told: bool) -> Result<(), zpl::Error> {
         if !data.is_empty() {
             self.zfs.write(&self.cred, id, 0, data)?;
             self.report.bytes(data.len() as u64);
@@ -523,7 +523,7 @@ impl<'a> CopyIn<'a> {
     }
 
     /// Gives a file that is there the name `path` too; it may have it already.
-    fn link_to(&mut self, path: &[u8], id: u64) -> Result<(), zpl::Error> {
+    fn link_to(&mut self, path: &[u8], id: ObjectId) -> Result<(), zpl::Error> {
         let (dir, name) = self.place(path)?;
         if self.zfs.getattr(id)?.kind() == Kind::Directory {
             return Err(zpl::Error::IsDirectory { object: id });
@@ -544,7 +544,7 @@ impl<'a> CopyIn<'a> {
     }
 
     /// Makes a directory, or takes the one that is there.
-    fn directory(&mut self, path: &[u8], new: &NewFile<'_>) -> Result<(u64, bool), zpl::Error> {
+    fn directory(&mut self, path: &[u8], new: &NewFile<'_>) -> Result<(ObjectId, bool), zpl::Error> {
         let (dir, name) = self.place(path)?;
         match self.zfs.create(&self.cred, dir, name, new) {
             Ok((id, _)) => Ok((id, true)),
@@ -565,7 +565,7 @@ impl<'a> CopyIn<'a> {
     }
 
     /// The directory of a path, made if it is not there, and the last name.
-    fn place<'p>(&mut self, path: &'p [u8]) -> Result<(u64, &'p [u8]), zpl::Error> {
+    fn place<'p>(&mut self, path: &'p [u8]) -> Result<(ObjectId, &'p [u8]), zpl::Error> {
         let (parent, name) = split(path);
         let impossible = |_| zpl::Error::NotFound { name: path.to_vec() };
         check_name(name).map_err(impossible)?;
@@ -592,7 +592,7 @@ impl<'a> CopyIn<'a> {
     }
 
     /// The file at a path that was put or was there.
-    fn find(&self, path: &[u8]) -> Result<u64, zpl::Error> {
+    fn find(&self, path: &[u8]) -> Result<ObjectId, zpl::Error> {
         let mut at = self.root;
         for part in path.split(|b| *b == b'/').filter(|part| !part.is_empty()) {
             at = self.zfs.lookup(&self.cred, at, part)?.0;
@@ -620,7 +620,7 @@ impl<'a> CopyIn<'a> {
         }
     }
 
-    fn finish_as(&mut self, path: &[u8], id: u64, left: Unfinished) -> Result<(), zpl::Error> {
+    fn finish_as(&mut self, path: &[u8], id: ObjectId, left: Unfinished) -> Result<(), zpl::Error> {
         self.attributes(path, id, &Item::new(Kind::Directory, left.meta), false)?;
         if left.fresh {
             self.count(0);
@@ -629,7 +629,7 @@ impl<'a> CopyIn<'a> {
     }
 
     /// Gives a directory that nobody has left its attributes.
-    fn finish_left(&mut self, id: u64, left: Unfinished) -> Result<(), Error> {
+    fn finish_left(&mut self, id: ObjectId, left: Unfinished) -> Result<(), Error> {
         let zfs = self.zfs.clone();
         let path = || zfs.fs().path_of(id).unwrap_or_default().split_off(1);
         // where it is matters only where there is something to tell
@@ -642,7 +642,7 @@ impl<'a> CopyIn<'a> {
 
     /// Gives a file its extended attributes, owner, mode and times; the last in the end, since each of the others changes them. A file
     /// that is `finished` needs attributes only.
-    fn attributes(&mut self, path: &[u8], id: u64, item: &Item, finished: bool) -> Result<(), zpl::Error> {
+    fn attributes(&mut self, path: &[u8], id: ObjectId, item: &Item, finished: bool) -> Result<(), zpl::Error> {
         let meta = &item.meta;
         // a new owner ends what a program may do beyond its caller
         let (last, first): (Vec<_>, Vec<_>) = meta.xattrs.iter().partition(|(name, _)| name == b"security.capability");
@@ -664,7 +664,7 @@ impl<'a> CopyIn<'a> {
     }
 
     /// Gives a file extended attributes; tells whether its list of permissions is one of those that it has, if there is one.
-    fn xattrs(&mut self, path: &[u8], id: u64, xattrs: &[&(Vec<u8>, Vec<u8>)]) -> Result<bool, zpl::Error> {
+    fn xattrs(&mut self, path: &[u8], id: ObjectId, xattrs: &[&(Vec<u8>, Vec<u8>)]) -> Result<bool, zpl::Error> {
         let mut listed = true;
         for (name, value) in xattrs {
             match self.zfs.set_xattr(&self.cred, id, name, value, XattrMode::Set) {
@@ -712,9 +712,9 @@ mod tests {
     fn paths_that_are_remembered_have_a_bound() {
         let mut paths = Paths::default();
         for n in 1..5000u64 {
-            paths.insert(&b"a/".repeat(n as usize), n);
+            paths.insert(&b"a/".repeat(n as usize), ObjectId(n));
             assert!(paths.known.keys().map(Vec::len).sum::<usize>() <= PATHS_BYTES);
         }
-        assert_eq!(paths.get(&b"a/".repeat(4999)), Some(4999));
+        assert_eq!(paths.get(&b"a/".repeat(4999)), Some(ObjectId(4999)));
     }
 }

@@ -1,6 +1,6 @@
 //! Files whose names are taken: each is made whole under another name, in the same directory, and then takes the place of what has its own.
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use zpl::Kind;
 use zpl::live::{Cred, RenameMode, Zfs};
 
@@ -14,7 +14,7 @@ const LEFT_MAX: u32 = 1 << 16;
 /// A file that has not its own name yet.
 #[derive(Debug)]
 pub(super) struct Replacement {
-    dir: u64,
+    dir: ObjectId,
     /// The name that it has.
     now: Vec<u8>,
     /// The name that it is to have.
@@ -26,7 +26,7 @@ impl CopyIn<'_> {
     pub(super) fn name<R>(
         &mut self,
         path: &[u8],
-        give: impl Fn(&Zfs, &Cred, u64, &[u8]) -> Result<R, zpl::Error>,
+        give: impl Fn(&Zfs, &Cred, ObjectId, &[u8]) -> Result<R, zpl::Error>,
     ) -> Result<(R, Option<Replacement>), zpl::Error> {
         let (dir, name) = self.place(path)?;
         match give(&self.zfs, &self.cred, dir, name) {
@@ -49,7 +49,7 @@ impl CopyIn<'_> {
     }
 
     /// Gives a file that is whole its own name; what has it goes.
-    pub(super) fn settle(&mut self, id: u64, aside: Option<Replacement>) -> Result<(), zpl::Error> {
+    pub(super) fn settle(&mut self, id: ObjectId, aside: Option<Replacement>) -> Result<(), zpl::Error> {
         let Some(aside) = aside else { return Ok(()) };
         let done = self.take_place(&aside);
         if done.is_err() {
@@ -72,7 +72,7 @@ impl CopyIn<'_> {
     }
 
     /// Removes the name that a file has which will not be whole, as far as that can be done.
-    pub(super) fn drop_aside(&mut self, id: u64, aside: &Replacement) {
+    pub(super) fn drop_aside(&mut self, id: ObjectId, aside: &Replacement) {
         let links = self.zfs.getattr(id).map_or(1, |attrs| attrs.links);
         if self.zfs.unlink(&self.cred, aside.dir, &aside.now).is_ok() {
             self.lost_name(id, links);
@@ -87,14 +87,14 @@ impl CopyIn<'_> {
     }
 
     /// Takes a name from what has it.
-    pub(super) fn displace(&mut self, dir: u64, name: &[u8], id: u64, links: u64) -> Result<(), zpl::Error> {
+    pub(super) fn displace(&mut self, dir: ObjectId, name: &[u8], id: ObjectId, links: u64) -> Result<(), zpl::Error> {
         self.zfs.unlink(&self.cred, dir, name)?;
         self.lost_name(id, links);
         Ok(())
     }
 
     /// A file had `links` names and has lost one: what has no other one is nobody's link any more.
-    fn lost_name(&mut self, id: u64, links: u64) {
+    fn lost_name(&mut self, id: ObjectId, links: u64) {
         if links <= 1
             && let Some(link) = self.linked.remove(&id)
         {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use base::ObjectId;
 use zpl::live::Zfs;
 use zpl::{Kind, Node};
 
@@ -174,7 +175,7 @@ impl<'a> InDest<'a> {
     }
 
     /// The directory and the name of an operand's copy. A file replaces the file that a link leads to, and the link stays.
-    fn place(&self, operand: &InOperand) -> Result<(u64, Vec<u8>), InError> {
+    fn place(&self, operand: &InOperand) -> Result<(ObjectId, Vec<u8>), InError> {
         let path = self.target.path();
         let name = operand.name().filter(|_| self.is_directory);
         let (dir, name) = place_in(self.files, path, name).map_err(InError::Destination)?;
@@ -188,7 +189,7 @@ impl<'a> InDest<'a> {
     }
 
     /// Returns whether the name is that of the operand itself; the empty name is the directory's.
-    fn holds(&self, operand: &InOperand, dir: u64, name: &[u8]) -> bool {
+    fn holds(&self, operand: &InOperand, dir: ObjectId, name: &[u8]) -> bool {
         let InOperand::Pool { target, node, .. } = operand else { return false };
         let there = match name {
             b"" => Some(dir),
@@ -203,7 +204,7 @@ impl<'a> InDest<'a> {
 ///
 /// # Errors
 /// ENOENT, ENOTDIR: the directory.
-pub fn place_in(files: &Files, path: &[u8], name: Option<Vec<u8>>) -> Result<(u64, Vec<u8>), Error> {
+pub fn place_in(files: &Files, path: &[u8], name: Option<Vec<u8>>) -> Result<(ObjectId, Vec<u8>), Error> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if name.is_some() || files.directory(path).is_ok() {
         return Ok((files.directory(path)?, name.unwrap_or_default()));

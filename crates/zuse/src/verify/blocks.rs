@@ -4,9 +4,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Objset, Visit, Walk};
-use ondisk::{BlkPtr, DnodePhys, ObjectType};
+use ondisk::{BlkPtr, DnodePhys, ObjectType, Position};
 use pool::{Dataset, ListOptions, Pool};
 use zio::{Bookmark, IoClass};
 
@@ -127,7 +127,7 @@ fn type_of(dnode: &DnodePhys, bm: &Bookmark) -> ObjectType {
 fn visit_log(objset: &Arc<Objset>, synced: Txg, visit: Visitor<'_>) {
     let mut log = |bp: &BlkPtr, seq: u64, object_type| {
         if !bp.is_hole() && bp.birth() <= synced {
-            let bm = Bookmark::new(objset.id(), 0, Bookmark::ZIL_LEVEL, seq);
+            let bm = Bookmark::new(objset.id(), ObjectId::NONE, Bookmark::ZIL_LEVEL, seq);
             visit(&Block { bm: &bm, bp, role: Role::Log, object_type, damage: None, dnode: None });
         }
     };
@@ -146,7 +146,7 @@ fn visit_log(objset: &Arc<Objset>, synced: Txg, visit: Visitor<'_>) {
 
 /// Visits blocks that their owners have freed and that are still allocated.
 fn visit_freed(pool: &Arc<Pool>, visit: Visitor<'_>) -> Result<(), Error> {
-    let bm = Bookmark::new(0, 0, 0, 0);
+    let bm = Bookmark::new(ObjectId::MOS, ObjectId::META_DNODE, 0, 0);
     for list in pool.deferred_frees()? {
         let bm = Bookmark { object: list.id(), ..bm };
         list.for_each(&mut |bp| {
@@ -162,7 +162,7 @@ fn visit_freed(pool: &Arc<Pool>, visit: Visitor<'_>) -> Result<(), Error> {
         })?;
     }
     for tree in pool.destroyed_trees()? {
-        let [objset, object, ..] = tree.bookmark;
+        let Position { objset, object, .. } = tree.bookmark;
         let Ok(objset) = Objset::open(Arc::clone(pool.zio()), objset, &tree.bp) else { continue };
         // what the destroy has passed is free already
         visit_objset(&objset, tree.birth_txg, Role::Destroying, &mut |block| {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use base::ObjectId;
 use pool::{Dataset, Kind, Pool};
 use zio::Bookmark;
 use zpl::FileSystem;
@@ -13,14 +14,14 @@ pub enum DamagedItem {
     /// The pool's own data.
     Meta {
         /// Object of the MOS.
-        object: u64,
+        object: ObjectId,
     },
     /// A dataset's own data: its dnodes, accounting, a directory without a name.
     Dataset {
         /// Its name.
         name: String,
         /// Object in it.
-        object: u64,
+        object: ObjectId,
     },
     /// A file.
     File {
@@ -44,7 +45,7 @@ impl std::fmt::Display for DamagedItem {
 /// Finds names for blocks; keeps what it opened.
 pub struct Names<'a> {
     pool: &'a Arc<Pool>,
-    open: HashMap<u64, (Option<Dataset>, Option<FileSystem>)>,
+    open: HashMap<ObjectId, (Option<Dataset>, Option<FileSystem>)>,
 }
 
 impl<'a> Names<'a> {
@@ -56,7 +57,7 @@ impl<'a> Names<'a> {
 
     /// The place of a block.
     pub fn place(&mut self, bm: &Bookmark) -> DamagedItem {
-        if bm.objset == 0 {
+        if bm.objset == ObjectId::MOS {
             return DamagedItem::Meta { object: bm.object };
         }
         let (dataset, fs) = self.open.entry(bm.objset).or_insert_with(|| {

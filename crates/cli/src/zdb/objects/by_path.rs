@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use dmu::sa::Attr;
 use dmu::{Object, Zap};
 use ondisk::ObjectType;
@@ -16,9 +16,6 @@ use super::{Cx, object, open_dataset};
 use crate::error::{Failure, Outcome, cause, failed};
 use crate::zdb::options::{Options, number};
 
-const MASTER_NODE: u64 = 1;
-/// The bits of a directory entry that hold the object number.
-const ENTRY_OBJECT: u64 = (1 << 48) - 1;
 /// `-O` shows as much as this many further `-v`.
 const MORE: u32 = 3;
 /// Bytes that are copied at a time.
@@ -59,7 +56,7 @@ pub(in crate::zdb) fn copy(
     let fatal = |errno: Errno| failed(format!("zdb: internal error: {}", words(errno)));
     let (subject, _key) = open_dataset(&mut cx, name).map_err(fatal)?;
     let found = if options.has('O') {
-        let id = number(which).unwrap_or(0);
+        let id = number(which).map_or(ObjectId::NONE, ObjectId);
         subject.objset.object(id).map_err(|_| fatal(Errno::ENOENT))?
     } else {
         find(&subject, name, which).map_err(fatal)?
@@ -85,11 +82,11 @@ fn status(errno: Errno) -> u8 {
 /// The object at the end of a path. Errors are printed on standard error.
 fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, Errno> {
     let objset = &subject.objset;
-    let entry = |dir: u64, name: &str| -> Result<u64, Errno> {
+    let entry = |dir: ObjectId, name: &str| -> Result<u64, Errno> {
         let found = objset.object(dir).and_then(Zap::open).and_then(|zap| zap.lookup_u64(name));
         found.map_err(errno_of)?.ok_or(Errno::ENOENT)
     };
-    let mut dir = entry(MASTER_NODE, "ROOT").map_err(|errno| {
+    let mut dir = entry(ObjectId::MASTER_NODE, "ROOT").map(ObjectId).map_err(|errno| {
         eprintln!("can't lookup root znode: {}", words(errno));
         Errno::EINVAL
     })?;
@@ -99,7 +96,7 @@ fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, Errno> {
         let (part, behind) = rest.split_once('/').unwrap_or((rest, ""));
         seen += part;
         let found = entry(dir, part).inspect_err(|errno| eprintln!("failed to lookup {seen}: {}", words(*errno)));
-        let id = found? & ENTRY_OBJECT;
+        let id = ObjectId::of_entry(found?);
         let found = objset.object(id).map_err(|e| {
             eprintln!("failed to get SA dbuf for obj {id}: {}", words(errno_of(e)));
             Errno::EINVAL

@@ -14,10 +14,10 @@ pub(super) fn directory(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {
     let Some(dd) = cx.told(DslDirPhys::decode(&bonus.bytes, bonus.endian)) else { return Ok(()) };
     writeln!(cx.out, "\t\tcreation_time = {}", ctime(dd.creation_time.cast_signed()))?;
     let ids = [
-        ("head_dataset_obj", dd.head_dataset_obj),
-        ("parent_dir_obj", dd.parent_obj),
-        ("origin_obj", dd.origin_obj),
-        ("child_dir_zapobj", dd.child_dir_zapobj),
+        ("head_dataset_obj", dd.head_dataset_obj.0),
+        ("parent_dir_obj", dd.parent_obj.0),
+        ("origin_obj", dd.origin_obj.0),
+        ("child_dir_zapobj", dd.child_dir_zapobj.0),
     ];
     let space = [
         ("used_bytes", dd.used_bytes),
@@ -26,7 +26,7 @@ pub(super) fn directory(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {
         ("quota", dd.quota),
         ("reserved", dd.reserved),
     ];
-    let zaps = [("props_zapobj", dd.props_zapobj), ("deleg_zapobj", dd.deleg_zapobj)];
+    let zaps = [("props_zapobj", dd.props_zapobj.0), ("deleg_zapobj", dd.deleg_zapobj.0)];
     let used = &dd.used_breakdown;
     let breakdown = [
         ("HEAD", used.head),
@@ -43,7 +43,7 @@ pub(super) fn directory(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {
         let n = cx.number(n);
         writeln!(cx.out, "\t\tused_breakdown[{name}] = {n}")?;
     }
-    numbers(cx, &[("clones", dd.clones)])
+    numbers(cx, &[("clones", dd.clones.0)])
 }
 
 /// Prints a dataset.
@@ -52,17 +52,17 @@ pub(super) fn dataset(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {
     numbers(
         cx,
         &[
-            ("dir_obj", ds.dir_obj),
-            ("prev_snap_obj", ds.prev_snap_obj),
+            ("dir_obj", ds.dir_obj.0),
+            ("prev_snap_obj", ds.prev_snap_obj.0),
             ("prev_snap_txg", ds.prev_snap_txg.0),
-            ("next_snap_obj", ds.next_snap_obj),
-            ("snapnames_zapobj", ds.snapnames_zapobj),
+            ("next_snap_obj", ds.next_snap_obj.0),
+            ("snapnames_zapobj", ds.snapnames_zapobj.0),
             ("num_children", ds.num_children),
-            ("userrefs_obj", ds.userrefs_obj),
+            ("userrefs_obj", ds.userrefs_obj.0),
         ],
     )?;
     writeln!(cx.out, "\t\tcreation_time = {}", ctime(ds.creation_time.cast_signed()))?;
-    numbers(cx, &[("creation_txg", ds.creation_txg.0), ("deadlist_obj", ds.deadlist_obj)])?;
+    numbers(cx, &[("creation_txg", ds.creation_txg.0), ("deadlist_obj", ds.deadlist_obj.0)])?;
     nice(
         cx,
         &[
@@ -74,7 +74,7 @@ pub(super) fn dataset(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {
     )?;
     numbers(cx, &[("fsid_guid", ds.fsid_guid), ("guid", ds.guid.0)])?;
     writeln!(cx.out, "\t\tflags = {:x}", ds.flags)?;
-    numbers(cx, &[("next_clones_obj", ds.next_clones_obj), ("props_obj", ds.props_obj)])?;
+    numbers(cx, &[("next_clones_obj", ds.next_clones_obj.0), ("props_obj", ds.props_obj.0)])?;
     writeln!(cx.out, "\t\tbp = {}", ShowBlkPtr(&ds.bp))
 }
 

@@ -39,7 +39,7 @@ pub(super) fn show(cx: &mut Cx<'_>) -> Result<(), Failure> {
     let status = tree.status();
     let readable = status.walk().map(|s| (s.guid, matches!(s.state, VdevState::Healthy | VdevState::Degraded)));
     let mut leaves = Leaves { logs: HashMap::new(), readable: readable.collect() };
-    for leaf in tree.config().leaves().filter(|leaf| leaf.dtl.0 != 0) {
+    for leaf in tree.config().leaves().filter(|leaf| leaf.dtl.is_some()) {
         if let Some(txgs) = log_of(cx, leaf) {
             leaves.logs.insert(leaf.guid, txgs);
         }
@@ -55,7 +55,7 @@ pub(super) fn show(cx: &mut Cx<'_>) -> Result<(), Failure> {
 
 /// The missed txgs in the log of a leaf.
 fn log_of(cx: &mut Cx<'_>, leaf: &VdevConfig) -> Option<Txgs> {
-    let object = cx.told(cx.pool.mos().object(leaf.dtl.0))?;
+    let object = cx.told(cx.pool.mos().object(leaf.dtl))?;
     let header = cx.told(SpaceMapHeader::decode(object.bonus(), object.endian()))?;
     let count = header.length.min(object.most_bytes()).div_ceil(object.block_size().max(1));
     let mut blocks: Vec<(_, Endian)> = Vec::new();
@@ -82,8 +82,8 @@ fn one(cx: &mut Cx<'_>, leaves: &Leaves, top: &VdevConfig, vdev: &VdevConfig, in
             let (length, indent) = (end - start, indent + 2);
             writeln!(cx.out, "\t{:indent$}{name} [{start},{end}) length {length}", "")?;
         }
-        if cx.level > 5 && vdev.children.is_empty() && vdev.dtl.0 != 0 {
-            Map::open(cx.pool, vdev.dtl.0)?.show(cx.out, Geometry { start: 0, shift: 0 }, true, None)?;
+        if cx.level > 5 && vdev.children.is_empty() && vdev.dtl.is_some() {
+            Map::open(cx.pool, vdev.dtl)?.show(cx.out, Geometry { start: 0, shift: 0 }, true, None)?;
         }
     }
     vdev.children.iter().try_for_each(|child| one(cx, leaves, top, child, indent + 4))

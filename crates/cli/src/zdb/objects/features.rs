@@ -27,14 +27,14 @@ impl Counts {
     /// Counts the features that a dataset uses.
     pub(super) fn add(&mut self, cx: &mut Cx<'_>, dataset: &Dataset) {
         cx.told(dataset.features()).unwrap_or_default().into_iter().for_each(|name| self.one(name));
-        if cx.told(dataset.field(dataset_keys::REMAP_DEADLIST)).flatten().is_some() {
+        if cx.told(dataset.field_id(dataset_keys::REMAP_DEADLIST)).flatten().is_some() {
             self.remap_deadlists += 1;
         }
         if dataset.is_snapshot() {
             return;
         }
         for mark in cx.told(dataset.bookmarks()).unwrap_or_default() {
-            if mark.phys().redaction_obj != 0 {
+            if mark.phys().redaction_obj.is_some() {
                 self.one("redaction_bookmarks");
                 if lists::redaction_spills(cx, &mark) {
                     self.one("redaction_list_spill");
@@ -44,7 +44,7 @@ impl Counts {
                 self.one("bookmark_written");
             }
         }
-        if cx.told(dataset.dir().field(dir_keys::LIVELIST)).flatten().is_some() {
+        if cx.told(dataset.dir().field_id(dir_keys::LIVELIST)).flatten().is_some() {
             self.one("livelist");
         }
     }
@@ -100,13 +100,13 @@ impl Counts {
         let (mut indirect, mut precise, mut maps, mut counts) = (0u64, 0u64, 0u64, 0u64);
         for top in pool.tree().tops() {
             let config = top.config();
-            if config.indirect_object.0 != 0 {
+            if config.indirect_object.is_some() {
                 indirect += 1;
-                let header = lists::bonus_word(cx, config.indirect_object.0, 0);
+                let header = lists::bonus_word(cx, config.indirect_object, 0);
                 counts += u64::from(header.is_some_and(|(_, size)| size >= MAPPING_WITH_COUNTS));
             }
-            if config.top_zap.0 != 0
-                && let Some(zap) = cx.told(pool.mos().object(config.top_zap.0).and_then(Zap::open_any))
+            if config.top_zap.is_some()
+                && let Some(zap) = cx.told(pool.mos().object(config.top_zap).and_then(Zap::open_any))
             {
                 let has = |key| zap.lookup_u64(key).ok().flatten().is_some_and(|n| n != 0);
                 precise += u64::from(has("com.delphix:obsolete_counts_are_precise"));

@@ -54,7 +54,7 @@ fn set(cx: &mut Cx<'_>, subject: &Subject, selected: &[Selection]) -> NvList {
     let Heading { kind, txg, used, inconsistent } = Heading::of(cx, subject);
     let mut list = NvList::new();
     list.insert("name", subject.name());
-    list.insert("id", subject.objset.id());
+    list.insert("id", subject.objset.id().0);
     list.insert("type", kind);
     list.insert("cr_txg", txg.0);
     list.insert("referenced", used);
@@ -92,7 +92,7 @@ fn set(cx: &mut Cx<'_>, subject: &Subject, selected: &[Selection]) -> NvList {
 fn shape(object: &Object) -> NvList {
     let dn = object.phys();
     let mut list = NvList::new();
-    list.insert("object", object.id());
+    list.insert("object", object.id().0);
     list.insert("type", type_name(dn.object_type));
     list.insert("levels", u64::from(dn.nlevels));
     list.insert("iblk", 1u64.checked_shl(dn.indblkshift.into()).filter(|_| dn.indblkshift != 0).unwrap_or(0));

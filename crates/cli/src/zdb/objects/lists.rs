@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 
-use base::bytes;
+use base::{ObjectId, Txg, bytes};
 use dmu::{Object, Zap};
 use ondisk::bpobj::{BpobjPhys, BptreePhys, livelist_entry_is_free};
 use ondisk::dsl::{DeadlistPhys, dataset_keys, dir_keys};
@@ -33,7 +33,7 @@ struct List {
 }
 
 impl List {
-    fn open(cx: &Cx<'_>, id: u64) -> Result<List, String> {
+    fn open(cx: &Cx<'_>, id: ObjectId) -> Result<List, String> {
         let object = cx.pool.mos().object(id).map_err(|e| e.to_string())?;
         if object.phys().object_type != ObjectType::BPOBJ {
             return Err(format!("object {id} of the MOS is no list of block pointers"));
@@ -44,13 +44,14 @@ impl List {
     }
 
     /// The sublists.
-    fn subobjs(&self, cx: &mut Cx<'_>) -> Vec<u64> {
-        if !self.has_subobjs || self.phys.subobjs == 0 {
+    fn subobjs(&self, cx: &mut Cx<'_>) -> Vec<ObjectId> {
+        if !self.has_subobjs || self.phys.subobjs.is_none() {
             return Vec::new();
         }
         let Some(object) = cx.told(cx.pool.mos().object(self.phys.subobjs)) else { return Vec::new() };
         let count = self.phys.num_subobjs.min(object.most_bytes() / 8).min(SUBOBJS_MAX);
-        cx.told(object.read_u64s(0, count as usize)).unwrap_or_default()
+        let ids = cx.told(object.read_u64s(0, count as usize)).unwrap_or_default();
+        ids.into_iter().map(ObjectId).collect()
     }
 }
 
@@ -124,7 +125,7 @@ pub(super) fn pool_lists(cx: &mut Cx<'_>) -> Result<(), Failure> {
     lists.push(("com.delphix:obsolete_bpobj", "Pool obsolete blocks"));
     for (key, name) in lists {
         let id = cx.told(cx.pool.mos_lookup(key)).flatten();
-        if let Some(id) = id.filter(|id| *id != 0) {
+        if let Some(id) = id.filter(|id| id.is_some()) {
             full(cx, id, name)?;
         }
     }
@@ -152,7 +153,7 @@ fn destroyed(cx: &mut Cx<'_>) -> io::Result<()> {
 }
 
 /// Prints a list and its sublists, with `-ddddd` all their pointers as well.
-fn full(cx: &mut Cx<'_>, id: u64, name: &str) -> io::Result<()> {
+fn full(cx: &mut Cx<'_>, id: ObjectId, name: &str) -> io::Result<()> {
     if cx.level < 3 {
         return Ok(());
     }
@@ -166,12 +167,12 @@ fn full(cx: &mut Cx<'_>, id: u64, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn summary(cx: &mut Cx<'_>, list: &List, name: &str, depth: usize, seen: &mut HashSet<u64>) -> io::Result<()> {
+fn summary(cx: &mut Cx<'_>, list: &List, name: &str, depth: usize, seen: &mut HashSet<ObjectId>) -> io::Result<()> {
     let phys = &list.phys;
     let [all, comp, uncomp] = [phys.bytes, phys.comp, phys.uncomp].map(|n| cx.number(n));
     let freed = if list.has_freed { format!(", {} freed", phys.num_freed) } else { String::new() };
     let (id, count, width) = (list.object.id(), phys.num_blkptrs, depth * 8);
-    if !list.has_subobjs || phys.subobjs == 0 {
+    if !list.has_subobjs || phys.subobjs.is_none() {
         return writeln!(cx.out, "    {name:>width$}: object {id}, {count} blkptrs{freed}, {all}");
     }
     let (below, holder) = (phys.num_subobjs, phys.subobjs);
@@ -199,7 +200,7 @@ fn summary(cx: &mut Cx<'_>, list: &List, name: &str, depth: usize, seen: &mut Ha
 }
 
 /// Prints all pointers, the last first.
-fn pointers(cx: &mut Cx<'_>, list: &List, depth: usize, seen: &mut HashSet<u64>) -> io::Result<()> {
+fn pointers(cx: &mut Cx<'_>, list: &List, depth: usize, seen: &mut HashSet<ObjectId>) -> io::Result<()> {
     for blkid in (0..blocks(&list.object, list.phys.num_blkptrs)).rev() {
         let Some(block) = pointers_of(cx, &list.object, blkid, list.phys.num_blkptrs) else { return Ok(()) };
         for bp in block.iter().rev() {
@@ -225,11 +226,11 @@ fn pointers(cx: &mut Cx<'_>, list: &List, depth: usize, seen: &mut HashSet<u64>)
 pub(super) fn of_dataset(cx: &mut Cx<'_>, dataset: &Dataset) -> Result<(), Failure> {
     deadlist(cx, dataset.phys().deadlist_obj, "Deadlist")?;
     if !dataset.is_snapshot()
-        && let Some(id) = cx.told(dataset.dir().field(dir_keys::LIVELIST)).flatten()
+        && let Some(id) = cx.told(dataset.dir().field_id(dir_keys::LIVELIST)).flatten()
     {
         deadlist(cx, id, "Livelist")?;
     }
-    if let Some(id) = cx.told(dataset.field(dataset_keys::REMAP_DEADLIST)).flatten() {
+    if let Some(id) = cx.told(dataset.field_id(dataset_keys::REMAP_DEADLIST)).flatten() {
         writeln!(cx.out, "ds_remap_deadlist:")?;
         deadlist(cx, id, "Deadlist")?;
     }
@@ -240,8 +241,8 @@ pub(super) fn of_dataset(cx: &mut Cx<'_>, dataset: &Dataset) -> Result<(), Failu
 }
 
 /// Prints a deadlist or livelist; nothing for 0.
-pub(super) fn deadlist(cx: &mut Cx<'_>, id: u64, name: &str) -> Result<(), Failure> {
-    if cx.level < 3 || id == 0 {
+pub(super) fn deadlist(cx: &mut Cx<'_>, id: ObjectId, name: &str) -> Result<(), Failure> {
+    if cx.level < 3 || id.is_none() {
         return Ok(());
     }
     let Some(object) = cx.told(cx.pool.mos().object(id)) else { return Ok(()) };
@@ -269,20 +270,20 @@ pub(super) fn deadlist(cx: &mut Cx<'_>, id: u64, name: &str) -> Result<(), Failu
 }
 
 /// The lists of a deadlist by the lowest birth txg of their pointers.
-fn keyed(cx: &mut Cx<'_>, object: Object) -> Option<Vec<(u64, u64)>> {
+fn keyed(cx: &mut Cx<'_>, object: Object) -> Option<Vec<(Txg, ObjectId)>> {
     let zap = cx.told(Zap::open_any(object))?;
     let mut lists = Vec::new();
     for entry in cx.told(zap.entries())? {
         let entry = cx.told(entry)?;
         let txg = u64::from_str_radix(&entry.name_lossy(), 16).unwrap_or(0);
-        lists.push((txg, entry.value.first()));
+        lists.push((Txg(txg), entry.value.id()));
     }
     lists.sort_unstable();
     Some(lists)
 }
 
 fn bookmarks(cx: &mut Cx<'_>, dataset: &Dataset) -> Result<(), Failure> {
-    let Some(id) = cx.told(dataset.field(dataset_keys::BOOKMARK_NAMES)).flatten() else { return Ok(()) };
+    let Some(id) = cx.told(dataset.field_id(dataset_keys::BOOKMARK_NAMES)).flatten() else { return Ok(()) };
     for name in zap::names(cx, id).unwrap_or_default() {
         if let Some(mark) = cx.told(dataset.bookmark(&name)) {
             bookmark(cx, &mark, cx.level >= 5, cx.level >= 6)?;
@@ -303,17 +304,17 @@ pub(super) fn bookmark(cx: &mut Cx<'_>, mark: &Bookmark, redaction: bool, entrie
         phys.creation_time,
         phys.redaction_obj
     )?;
-    if !redaction || phys.redaction_obj == 0 {
+    if !redaction || phys.redaction_obj.is_none() {
         return Ok(());
     }
     let Some(header) = cx.told(mark.redaction_header()).flatten() else { return Ok(()) };
     write!(cx.out, "\tRedacted:\n\t\tProgress: ")?;
-    if (header.last_object, header.last_blkid) == (u64::MAX, u64::MAX) {
+    if (header.last_object, header.last_blkid) == (ObjectId(u64::MAX), u64::MAX) {
         writeln!(cx.out, "complete")?;
     } else {
         writeln!(cx.out, "{} {} (incomplete)", header.last_object, header.last_blkid)?;
     }
-    let snaps: Vec<String> = header.snaps.iter().map(u64::to_string).collect();
+    let snaps: Vec<String> = header.snaps.iter().map(ToString::to_string).collect();
     writeln!(cx.out, "\t\tSnapshots: [{}]\n\t\tLength: {}", snaps.join(", "), header.num_entries)?;
     if !entries {
         return Ok(());
@@ -336,12 +337,12 @@ pub(super) fn redaction_spills(cx: &Cx<'_>, mark: &Bookmark) -> bool {
 
 /// The number of entries in the ZAP that the MOS directory names; 0 if there is none.
 pub(super) fn named_count(cx: &mut Cx<'_>, key: &str) -> u64 {
-    let id = cx.told(cx.pool.mos_lookup(key)).flatten().unwrap_or(0);
+    let id = cx.told(cx.pool.mos_lookup(key)).flatten().unwrap_or(ObjectId::NONE);
     zap::names(cx, id).map_or(0, |names| names.len() as u64)
 }
 
 /// Word `n` of the bonus buffer of object `id` of the MOS, and the buffer's length.
-pub(super) fn bonus_word(cx: &mut Cx<'_>, id: u64, n: usize) -> Option<(u64, usize)> {
+pub(super) fn bonus_word(cx: &mut Cx<'_>, id: ObjectId, n: usize) -> Option<(u64, usize)> {
     let object = cx.told(cx.pool.mos().object(id))?;
     Some((bytes::u64(object.bonus(), n * 8, object.endian()).unwrap_or(0), object.bonus().len()))
 }

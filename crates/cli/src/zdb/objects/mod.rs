@@ -34,7 +34,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use ondisk::BlkPtr;
 use pool::Pool;
 
@@ -148,7 +148,7 @@ pub(super) fn dataset(
 
 /// The dataset of this name or number, unlocked if a key is given.
 fn find_dataset(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<(pool::Dataset, Option<Unlocked>), Failure> {
-    let id = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
+    let id = name.split_once('/').and_then(|(_, rest)| parse_number(rest)).map(ObjectId);
     let by_name = if options.has('N') { None } else { pool.dataset(name).ok() };
     let found = match (by_name, id) {
         (Some(dataset), _) => Ok(dataset),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use base::bytes;
+use base::{ObjectId, bytes};
 use codec::{ChecksumKind, Compress};
 use dmu::Object;
 use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
@@ -75,7 +75,7 @@ pub(super) fn show(
 
 fn line(cx: &mut Cx<'_>, subject: &Subject, object: &Object) -> io::Result<()> {
     let dn = object.phys();
-    let is_meta = object.id() == 0;
+    let is_meta = object.id() == ObjectId::META_DNODE;
     let end = dn.maxblkid.wrapping_add(1).wrapping_mul(dn.datablksz());
     let fill: u64 = dn.blkptr.iter().fold(0, |sum, bp| sum.wrapping_add(bp.fill()));
     let part = 100.0 * fill as f64 * dn.datablksz() as f64 / if is_meta { DNODES_PER_BLOCK } else { 1.0 };
@@ -86,7 +86,7 @@ fn line(cx: &mut Cx<'_>, subject: &Subject, object: &Object) -> io::Result<()> {
     writeln!(
         cx.out,
         "{:10}  {:3}  {iblk:>5}  {dblk:>5}  {used:>5}  {size:>6}  {end_text:>5}  {}  {}{}",
-        object.id().cast_signed(),
+        object.id().0.cast_signed(),
         dn.nlevels,
         quotient(part, end as f64, 6, 2),
         type_name(dn.object_type),

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Object, Objects, Objset, Special};
 use ondisk::ObjsetType;
 use pool::Dataset;
@@ -115,9 +115,11 @@ pub(super) fn each_selected(
 ) -> io::Result<()> {
     let Selection { start, end, .. } = *selection;
     let mut at = start;
-    if start == 0 || start == end {
-        let found = if start == 0 {
-            objset.special(Special::MetaDnode).ok_or(dmu::Error::NoObject { objset: objset.id(), object: 0 })
+    if start == ObjectId::META_DNODE || start == end {
+        let found = if start == ObjectId::META_DNODE {
+            objset
+                .special(Special::MetaDnode)
+                .ok_or(dmu::Error::NoObject { objset: objset.id(), object: ObjectId::META_DNODE })
         } else {
             objset.object(start)
         };
@@ -126,7 +128,7 @@ pub(super) fn each_selected(
             Err(e) => cx.complain(&e),
         }
     } else {
-        at = start - 1;
+        at = ObjectId(start.0 - 1);
     }
     // there is nothing after the last object, nor after the special ones
     let Some(first) = at.checked_add(1).filter(|first| *first <= end) else { return Ok(()) };
@@ -165,7 +167,7 @@ fn all_objects(cx: &mut Cx<'_>, subject: &mut Subject) -> Result<(), Failure> {
                 object::show(cx, subject, &object, &mut header, Types::ALL)?;
                 let slots = object.phys().slots() as u64;
                 used = used.saturating_add(slots);
-                last = object.id().saturating_add(slots - 1);
+                last = object.id().saturating_add(slots - 1).0;
             }
             Err(e) => complain(cx, &e, &objects),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use base::ObjectId;
 use zpl::{FileFlags, FileSystem, Kind};
 
 /// Limit on the names that are kept.
@@ -12,13 +13,13 @@ const DEPTH_MAX: usize = 1 << 16;
 /// The names of files in directories that were looked at: a directory is read once, not once for each of its files.
 #[derive(Default)]
 pub(super) struct Paths {
-    dirs: HashMap<u64, HashMap<u64, Vec<u8>>>,
+    dirs: HashMap<ObjectId, HashMap<ObjectId, Vec<u8>>>,
     names: usize,
 }
 
 impl Paths {
     /// A path of `object` from the root. `None` if there is none (OpenZFS: `zfs_obj_to_path`).
-    pub(super) fn of(&mut self, fs: &FileSystem, object: u64) -> Option<Vec<u8>> {
+    pub(super) fn of(&mut self, fs: &FileSystem, object: ObjectId) -> Option<Vec<u8>> {
         let mut pieces: Vec<Vec<u8>> = Vec::new();
         let mut seen = HashSet::new();
         let mut at = object;
@@ -44,7 +45,7 @@ impl Paths {
     }
 
     /// The first name of `child` in directory `dir`.
-    fn name_in(&mut self, fs: &FileSystem, dir: u64, child: u64) -> Option<Vec<u8>> {
+    fn name_in(&mut self, fs: &FileSystem, dir: ObjectId, child: ObjectId) -> Option<Vec<u8>> {
         if !self.dirs.contains_key(&dir) {
             if self.names > NAMES_MAX {
                 *self = Paths::default();

@@ -1,5 +1,6 @@
 //! Selectors of objects: `OBJECT`, `START:END` or `START:END:FLAGS`.
 
+use base::ObjectId;
 use ondisk::ObjectType;
 
 use super::type_name::type_name;
@@ -7,8 +8,8 @@ use super::type_name::type_name;
 /// A range of objects, optionally of some types only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Selection {
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(super) start: ObjectId,
+    pub(super) end: ObjectId,
     pub(super) types: Types,
 }
 
@@ -92,10 +93,10 @@ impl Selection {
 }
 
 /// A number as `strtoull(3)` reads it: a minus wraps around.
-fn object_number(text: &str) -> Option<u64> {
+fn object_number(text: &str) -> Option<ObjectId> {
     match text.strip_prefix('-') {
-        Some(rest) => super::parse_number(rest).map(u64::wrapping_neg),
-        None => super::parse_number(text),
+        Some(rest) => super::parse_number(rest).map(u64::wrapping_neg).map(ObjectId),
+        None => super::parse_number(text).map(ObjectId),
     }
 }
 
@@ -106,9 +107,15 @@ mod tests {
 
     #[test]
     fn selectors_as_the_manual_has_them() {
-        assert_eq!(Selection::parse("0x10").unwrap(), Selection { start: 16, end: 16, types: Types(0) });
-        assert_eq!(Selection::parse("-1").unwrap().start, u64::MAX);
-        assert_eq!(Selection::parse("0:-1").unwrap(), Selection { start: 0, end: u64::MAX, types: Types::ALL });
+        assert_eq!(
+            Selection::parse("0x10").unwrap(),
+            Selection { start: ObjectId(16), end: ObjectId(16), types: Types(0) }
+        );
+        assert_eq!(Selection::parse("-1").unwrap().start, ObjectId(u64::MAX));
+        assert_eq!(
+            Selection::parse("0:-1").unwrap(),
+            Selection { start: ObjectId(0), end: ObjectId(u64::MAX), types: Types::ALL }
+        );
         let files = Selection::parse("1:9:f").unwrap().types;
         assert!(files.want(ObjectType::PLAIN_FILE_CONTENTS) && !files.want(ObjectType::DIRECTORY_CONTENTS));
         let others = Selection::parse("1:9:A-f").unwrap().types;

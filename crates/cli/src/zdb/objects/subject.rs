@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Objset;
 use ondisk::ObjsetType;
 use pool::{Dataset, Pool};
@@ -20,7 +21,7 @@ pub(super) struct Subject {
     /// The file system in it, if there is one that can be read.
     pub(super) fs: Option<FileSystem>,
     /// Unlinked files that wait to be freed.
-    pub(super) unlinked: HashSet<u64>,
+    pub(super) unlinked: HashSet<ObjectId>,
     /// The paths of its files.
     pub(super) paths: Paths,
     /// The compression of new blocks, in words.
@@ -45,7 +46,7 @@ impl Subject {
 
     pub(super) fn dataset(pool: &Pool, dataset: &Dataset) -> Result<Subject, pool::Error> {
         let objset = dataset.objset()?;
-        let encrypted = dataset.dir().crypto_key_obj()?.is_some_and(|id| id != 0);
+        let encrypted = dataset.dir().crypto_key_obj()?.is_some_and(|id| id.is_some());
         let locked = encrypted && !pool.zio().keys().contains(dataset.id());
         let mut subject = Subject {
             compression: compression(pool, dataset),

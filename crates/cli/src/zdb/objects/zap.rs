@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use base::bytes;
+use base::{ObjectId, bytes};
 use dmu::{FatStats, Object, Zap, ZapEntry, ZapStats, ZapValue};
 use ondisk::sa::SaRegistration;
 use ondisk::zap::{ZAP_MAGIC, ZBT_HEADER};
@@ -40,8 +40,8 @@ const FILE_TYPES: [&str; 16] = [
 ];
 
 /// The names in the ZAP of the MOS in object `id`, in its order; none for 0. `None` after reporting an error.
-pub(super) fn names(cx: &mut Cx<'_>, id: u64) -> Option<Vec<String>> {
-    if id == 0 {
+pub(super) fn names(cx: &mut Cx<'_>, id: ObjectId) -> Option<Vec<String>> {
+    if id.is_none() {
         return Some(Vec::new());
     }
     let zap = cx.told(cx.pool.mos().object(id).and_then(Zap::open_any))?;
@@ -118,7 +118,7 @@ pub(super) fn directory(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
         let kind = FILE_TYPES.get((word >> 60) as usize).copied().unwrap_or_default();
         out.write_all(b"\t\t")?;
         out.write_all(&entry.name)?;
-        writeln!(out, " = {} (type: {kind})", bytes::bits(word, 0, 48))
+        writeln!(out, " = {} (type: {kind})", ObjectId::of_entry(word))
     })
 }
 

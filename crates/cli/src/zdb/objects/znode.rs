@@ -2,6 +2,7 @@
 
 use std::io;
 
+use base::ObjectId;
 use dmu::Object;
 use dmu::sa::{Attr, SaAttrs};
 use nvlist::{NvList, Value};
@@ -87,7 +88,7 @@ pub(super) fn show(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> i
     xattrs(cx, &attrs)
 }
 
-fn path(cx: &mut Cx<'_>, subject: &mut Subject, fs: &FileSystem, object: u64) -> io::Result<()> {
+fn path(cx: &mut Cx<'_>, subject: &mut Subject, fs: &FileSystem, object: ObjectId) -> io::Result<()> {
     if subject.unlinked.contains(&object) {
         return writeln!(cx.out, "\tpath\ton delete queue");
     }

@@ -37,13 +37,13 @@ struct Told {
     snap_props: Option<NvList>,
     holds: Option<NvList>,
     /// The guid of the parent dataset's snapshot.
-    parent_snap: u64,
+    parent_snap: Guid,
 }
 
 impl Told {
     fn new(fss: Option<&NvList>, guid: u64, holds: bool) -> Told {
         let Some((fs, snap)) = fss.and_then(|fss| find_by_guid(fss, guid)) else {
-            return Told { props: None, snap_props: None, holds: None, parent_snap: 0 };
+            return Told { props: None, snap_props: None, holds: None, parent_snap: Guid(0) };
         };
         let mut props = fs.get_nvlist("props").cloned();
         // a dataset that is not an encryption root yet cannot have it: it is set with the hierarchy
@@ -53,7 +53,7 @@ impl Told {
             props,
             snap_props: of_snap("snapprops"),
             holds: if holds { of_snap("snapholds") } else { None },
-            parent_snap: fs.get_u64("parentfromsnap").unwrap_or(0),
+            parent_snap: Guid(fs.get_u64("parentfromsnap").unwrap_or(0)),
         }
     }
 }
@@ -261,7 +261,7 @@ impl Receive<'_> {
             return Ok(None);
         }
         let found = self
-            .by_guid(target, from.0)?
+            .by_guid(target, from)?
             .ok_or_else(|| failed(format!("cannot receive: local origin for clone {target} does not exist")))?;
         if self.options.verbose {
             println!("found clone origin {found}");
@@ -270,7 +270,7 @@ impl Receive<'_> {
     }
 
     /// The name of the dataset or snapshot with this guid in the pool of `near`.
-    fn by_guid(&self, near: &str, guid: u64) -> Result<Option<String>, Failure> {
+    fn by_guid(&self, near: &str, guid: Guid) -> Result<Option<String>, Failure> {
         let pool = pool_of(near);
         self.session.control(near)?;
         let Some(source) = pools::of_dataset(pool)? else { return Ok(None) };
@@ -284,13 +284,13 @@ impl Receive<'_> {
         sort: Sort,
         name: &str,
         sent: &str,
-        parent_snap: u64,
+        parent_snap: Guid,
         from: Guid,
     ) -> Result<(), Failure> {
         let fs = target.split('@').next().unwrap_or("").to_owned();
         if sort.new_fs {
             let Some((parent, last)) = target.rsplit_once('/') else { return Ok(()) };
-            if parent_snap != 0
+            if parent_snap != Guid(0)
                 && !ancestors::exists(parent)?
                 && let Some(found) = self.by_guid(&fs, parent_snap)?
             {
@@ -302,7 +302,7 @@ impl Receive<'_> {
         let below = name.strip_prefix(sent).is_some_and(|rest| rest.starts_with('/'));
         if (self.options.prefix || below)
             && !ancestors::exists(&fs)?
-            && let Some(found) = self.by_guid(&fs, from.0)?
+            && let Some(found) = self.by_guid(&fs, from)?
         {
             let snap = target.split_once('@').map_or("", |(_, snap)| snap);
             *target = format!("{}@{snap}", found.split('@').next().unwrap_or(""));

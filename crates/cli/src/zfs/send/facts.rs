@@ -102,9 +102,9 @@ pub(super) fn origin(source: &Query, head: &str) -> Result<Option<Snap>, Failed>
 }
 
 /// The guids of the snapshots with respect to which a dataset was redacted; `None` if it is whole.
-pub(super) fn redact_snaps(source: &Query, name: &str) -> Result<Option<Vec<u64>>, Failed> {
+pub(super) fn redact_snaps(source: &Query, name: &str) -> Result<Option<Vec<Guid>>, Failed> {
     let text = answers::prop(source, name, "redact_snaps")?.map(|value| value.to_string());
-    Ok(text.map(|text| text.split(',').filter_map(|guid| guid.parse().ok()).collect()))
+    Ok(text.map(|text| text.split(',').filter_map(|guid| guid.parse().ok().map(Guid)).collect()))
 }
 
 /// Whether a bookmark was made by a redacted send; so it is if its redaction list is there, but cannot be read.

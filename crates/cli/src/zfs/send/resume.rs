@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use site::Query;
@@ -37,25 +37,25 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     let state = answers::prop(source, &receiving.name, "receive_resume_token").map_err(|e| cannot(&e.to_string()))?;
     let Some(state) = state else { return Err(failed("")) };
     let mut list = stream::token::decode(&state.to_string()).map_err(|e| cannot(&e.to_string()))?;
-    let (mut object, mut offset, mut bytes) = (0, 0, 0);
+    let (mut object, mut offset, mut bytes) = (ObjectId::NONE, 0, 0);
     if let Some(token) = token {
         let given = stream::token::decode(token).map_err(|e| cannot(&e.to_string()))?;
         let at = Token::new(&given).ok_or_else(|| cannot("provided resume token is corrupt"))?;
-        if Some(at.to_guid) != list.get_u64("toguid") {
+        if Some(at.to_guid.0) != list.get_u64("toguid") {
             return Err(cannot("provided resume token does not match dataset"));
         }
         (object, offset, bytes) = (at.object, at.offset, at.bytes);
     }
     let sender_name = list.get_str("toname").unwrap_or(name).to_owned();
-    for (key, value) in [("object", object), ("offset", offset), ("bytes", bytes)] {
+    for (key, value) in [("object", object.0), ("offset", offset), ("bytes", bytes)] {
         list.insert(key, value);
     }
     list.insert("toname", name);
     contents(options, &list)?;
     let at = Token::new(&list).ok_or_else(|| cannot("dataset's resume token is corrupt"))?;
     let mut flags = at.flags(&options.stream, &list);
-    flags.saved = Some(Saved { guid: Guid(at.to_guid), name: sender_name });
-    flags.resume = flags.resume.filter(|at| at.object != 0 || at.offset != 0);
+    flags.saved = Some(Saved { guid: at.to_guid, name: sender_name });
+    flags.resume = flags.resume.filter(|at| at.object.is_some() || at.offset != 0);
     rest(options, &list, &at, (source, &receiving), &flags)
 }
 
@@ -70,9 +70,9 @@ fn receiving(source: &Query, head: &str) -> Result<Snap, Failed> {
 /// The contents of a token.
 struct Token {
     to_name: String,
-    to_guid: u64,
-    from_guid: u64,
-    object: u64,
+    to_guid: Guid,
+    from_guid: Guid,
+    object: ObjectId,
     offset: u64,
     bytes: u64,
 }
@@ -81,9 +81,9 @@ impl Token {
     fn new(list: &NvList) -> Option<Token> {
         Some(Token {
             to_name: list.get_str("toname")?.to_owned(),
-            to_guid: list.get_u64("toguid")?,
-            from_guid: list.get_u64("fromguid").unwrap_or(0),
-            object: list.get_u64("object")?,
+            to_guid: Guid(list.get_u64("toguid")?),
+            from_guid: Guid(list.get_u64("fromguid").unwrap_or(0)),
+            object: ObjectId(list.get_u64("object")?),
             offset: list.get_u64("offset")?,
             bytes: list.get_u64("bytes")?,
         })
@@ -119,7 +119,7 @@ fn find(at: &Token) -> Result<(Arc<Query>, Snap), Failure> {
     let source = pools::of_dataset(&at.to_name)?.ok_or_else(gone)?;
     // a copy that was received into the same pool has the same guid
     let named = facts::one(&source, &at.to_name).ok();
-    if let Some(to) = named.as_ref().filter(|to| to.guid.0 == at.to_guid) {
+    if let Some(to) = named.as_ref().filter(|to| to.guid == at.to_guid) {
         return Ok((source, to.clone()));
     }
     let moved = listed::with_guid(&source, at.to_guid);
@@ -137,7 +137,7 @@ fn find(at: &Token) -> Result<(Arc<Query>, Snap), Failure> {
 /// the same guid, but was born in another txg. `redacted` lists the snapshots with respect to which the start must be
 /// redacted.
 fn from(at: &Token, source: &Query, to: &Snap, redacted: Option<&[u64]>) -> Result<Option<String>, Failure> {
-    if at.from_guid == 0 {
+    if at.from_guid.0 == 0 {
         return Ok(None);
     }
     let cannot = |why: String| failed(format!("cannot resume send: {why}"));
@@ -167,7 +167,7 @@ fn start_in(
     to: &Snap,
     redacted: Option<&[u64]>,
 ) -> Result<Option<String>, Failed> {
-    let snapshot = facts::snapshots(source, head)?.into_iter().find(|snapshot| snapshot.guid.0 == at.from_guid);
+    let snapshot = facts::snapshots(source, head)?.into_iter().find(|snapshot| snapshot.guid == at.from_guid);
     let snapshot = match snapshot {
         Some(snapshot) if !facts::is_before(source, (head, snapshot.txg), to)? => None,
         snapshot => snapshot,
@@ -182,7 +182,8 @@ fn start_in(
     for mark in marks {
         let props = source.call(Ioc::GetBookmarkProps, &mark, &NvList::new())?;
         let snaps = props.get_nvlist("redact_snaps").and_then(|prop| prop.get_u64_array("value"));
-        if snaps.is_some_and(|snaps| same(snaps, wanted)) {
+        let snaps = snaps.map(|snaps| snaps.iter().copied().map(Guid).collect::<Vec<_>>());
+        if snaps.is_some_and(|snaps| same(&snaps, wanted)) {
             return Ok(Some(mark));
         }
     }
@@ -192,18 +193,18 @@ fn start_in(
 }
 
 /// The bookmarks of the snapshot with this guid. Their redaction lists are not read, which may be damaged.
-fn marks(source: &Query, head: &str, guid: u64) -> Result<Vec<String>, Failed> {
+fn marks(source: &Query, head: &str, guid: Guid) -> Result<Vec<String>, Failed> {
     let mut keys = NvList::new();
     keys.insert("guid", ());
     let answer = source.call(Ioc::GetBookmarks, head, &keys)?;
-    let own = |mark: &NvList| mark.get_nvlist("guid").and_then(|prop| prop.get_u64("value"));
+    let own = |mark: &NvList| mark.get_nvlist("guid").and_then(|prop| prop.get_u64("value")).map(Guid);
     let all = answer.iter().filter(|(_, mark)| mark.as_nvlist().and_then(own) == Some(guid));
     Ok(all.map(|(short, _)| format!("{head}#{short}")).collect())
 }
 
 /// Returns whether two lists name the same snapshots.
-fn same(some: &[u64], others: &[u64]) -> bool {
-    some.len() == others.len() && some.iter().all(|guid| others.contains(guid))
+fn same(some: &[Guid], words: &[u64]) -> bool {
+    some.len() == words.len() && some.iter().all(|guid| words.contains(&guid.0))
 }
 
 fn rest(options: &Options, list: &NvList, at: &Token, (source, to): (&Query, &Snap), flags: &SendFlags) -> Outcome {

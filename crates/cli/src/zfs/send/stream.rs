@@ -71,7 +71,7 @@ impl Stream<'_> {
         ];
         allowed.into_iter().filter(|(_, on)| *on).for_each(|(key, _)| input.insert(key, ()));
         if let Some(at) = &flags.resume {
-            input.insert("resume_object", at.object);
+            input.insert("resume_object", at.object.0);
             input.insert("resume_offset", at.offset);
         }
         input

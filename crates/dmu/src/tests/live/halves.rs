@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use base::ObjectId;
 use ondisk::zap::FatHeader;
 use ondisk::{ObjectType, ObjsetType};
 
@@ -24,7 +25,7 @@ fn entries(zap: &Zap) -> Model {
 fn run(new: &NewZap, names: &[String], value: &ZapValue, n: u64) -> bool {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
     let zap = Zap::create_with(&tx, &os, new).unwrap();
     let mut model = Model::new();
     for name in names.iter().step_by(2) {
@@ -110,7 +111,7 @@ fn a_zap_that_is_not_made_leaves_no_object() {
         for n in 0.. {
             let pool = TestPool::new();
             let tx = pool.tx(10);
-            let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+            let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
             let parent = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
             tx.fail_once(n);
             let new = NewZap { object_type: ObjectType::ZAP_OTHER, flags, ..NewZap::default() };
@@ -125,7 +126,7 @@ fn a_zap_that_is_not_made_leaves_no_object() {
             made.err().unwrap();
             drop(tx);
             let found = pool.reopen(&pool.sync(&os, 10));
-            let all: Vec<u64> = found.objects().map(|object| object.unwrap().id()).collect();
+            let all: Vec<ObjectId> = found.objects().map(|object| object.unwrap().id()).collect();
             assert_eq!(all, [parent.object().id()], "change {n}");
             assert_eq!(parent.count(), 0);
         }
@@ -141,7 +142,7 @@ fn attributes_change_together() {
     for n in 0.. {
         let pool = TestPool::new();
         let tx = pool.tx(10);
-        let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+        let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
         let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap();
         let table = SaTable::setup(&tx, &os, master.object().id()).unwrap();
         let new = NewObject {

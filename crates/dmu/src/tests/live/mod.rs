@@ -4,6 +4,6 @@ mod halves;
 mod model;
 mod numbers;
 mod placed;
-pub(super) mod pool;
+pub(crate) mod pool;
 mod syncs;
 mod zaps;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::ObjectId;
 use ondisk::{ObjectType, ObjsetType};
 
 use super::pool::TestPool;
@@ -37,7 +38,7 @@ impl ModelObject {
     }
 }
 
-type Model = BTreeMap<u64, ModelObject>;
+type Model = BTreeMap<ObjectId, ModelObject>;
 
 fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     let kind = rng.below(3);
@@ -144,7 +145,7 @@ fn change_object(rng: &mut Rng, what: usize, object: &Object, tx: &Tx, model: &m
 }
 
 fn compare(os: &Arc<Objset>, model: &Model, on_disk: bool) {
-    let ids: Vec<u64> = os.objects().map(|object| object.unwrap().id()).collect();
+    let ids: Vec<ObjectId> = os.objects().map(|object| object.unwrap().id()).collect();
     assert!(ids.iter().eq(model.keys()), "{ids:?} {:?}", model.keys());
     for (id, want) in model {
         let object = os.object(*id).unwrap();
@@ -185,7 +186,7 @@ fn run(seed: u64, rounds: usize) {
     let pool = TestPool::new();
     let mut rng = Rng(seed);
     let first = pool.tx(4);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Other, 0, &first).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &first).unwrap();
     drop(first);
     let (mut model, mut open, mut waiting) = (Model::new(), 4u64, Vec::new());
     for _ in 0..rounds {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use codec::ChecksumKind;
 use ondisk::{BlkPtr, ObjectType, ObjsetType};
 use parking_lot::Mutex;
@@ -34,9 +34,9 @@ fn noise(seed: u64) -> Vec<u8> {
 /// A set with objects 1 to 3, of ten blocks each, on disk since txg 4.
 fn set(pool: &TestPool) -> Arc<Objset> {
     let tx = pool.tx(4);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Other, 0, &tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
     for id in 1..4 {
-        let object = os.claim_object(&tx, id, &plain()).unwrap();
+        let object = os.claim_object(&tx, ObjectId(id), &plain()).unwrap();
         (0..10).for_each(|blkid| object.write(&tx, blkid * SIZE, &noise(id * 100 + blkid)).unwrap());
     }
     drop(tx);
@@ -76,16 +76,16 @@ impl Told<'_> {
 fn a_sync_takes_what_is_in_its_place_and_frees_what_is_not_wanted() {
     let pool = TestPool::new();
     let os = set(&pool);
-    let objects: Vec<Object> = (1..4).map(|id| os.object(id).unwrap()).collect();
+    let objects: Vec<Object> = (1..4).map(|id| os.object(ObjectId(id)).unwrap()).collect();
     let [one, two, three] = &objects[..] else { unreachable!() };
     let tx = pool.tx(5);
     for object in &objects {
-        (0..12).for_each(|blkid| object.write(&tx, blkid * SIZE, &noise(object.id() * 1000 + blkid)).unwrap());
+        (0..12).for_each(|blkid| object.write(&tx, blkid * SIZE, &noise(object.id().0 * 1000 + blkid)).unwrap());
     }
     let kept: BTreeMap<u64, BlkPtr> = (0..4).map(|blkid| (blkid, place(&pool, one, blkid, 5))).collect();
     for (blkid, bp) in &kept {
         assert_eq!((bp.birth(), bp.fill(), bp.lsize()), (Txg(5), 1, SIZE));
-        let bm = Bookmark { objset: 5, object: 1, level: 0, blkid: *blkid };
+        let bm = Bookmark { objset: ObjectId(5), object: ObjectId(1), level: 0, blkid: *blkid };
         assert_eq!(pool.zio.read(bp, &bm).unwrap().to_vec(), noise(1000 + blkid));
         assert_eq!(one.sync_block(*blkid, Txg(5), &pool.policy).unwrap(), SyncedBlock::Already);
     }
@@ -103,7 +103,7 @@ fn a_sync_takes_what_is_in_its_place_and_frees_what_is_not_wanted() {
     one.modify_block(&tx, 8, |block| block[0] ^= 1).unwrap();
     one.free_range(&tx, 10 * SIZE, u64::MAX).unwrap();
     (0..3).for_each(|blkid| lose(two, blkid));
-    os.free_object(&tx, 2).unwrap();
+    os.free_object(&tx, ObjectId(2)).unwrap();
     drop(tx);
     // what a newer txg does leaves the older one's alone
     let seen = place(&pool, three, 0, 5);
@@ -125,7 +125,7 @@ fn a_sync_takes_what_is_in_its_place_and_frees_what_is_not_wanted() {
     let bp = os.sync(&SyncCx { owner: &told, ..pool.cx(5) }).unwrap();
     let there = pool.reopen(&bp);
     pool.ledger.check(&there);
-    let on_disk = there.object(1).unwrap();
+    let on_disk = there.object(ObjectId(1)).unwrap();
     for (blkid, bp) in &kept {
         assert_eq!(on_disk.blkptr(0, *blkid).unwrap(), Some(*bp));
         assert_eq!((told.count(true, bp), told.count(false, bp)), (1, 0));
@@ -134,14 +134,14 @@ fn a_sync_takes_what_is_in_its_place_and_frees_what_is_not_wanted() {
         assert_eq!((told.count(true, bp), told.count(false, bp)), (1, 1), "{bp:?}");
     }
     assert_eq!(lost.len(), 11);
-    assert_eq!(there.object(3).unwrap().blkptr(0, 0).unwrap(), Some(seen));
+    assert_eq!(there.object(ObjectId(3)).unwrap().blkptr(0, 0).unwrap(), Some(seen));
     assert_eq!(one.read_vec(0, BLOCK * 12).unwrap(), want[0]);
     assert_eq!(three.read_vec(0, BLOCK * 12).unwrap(), want[1]);
     assert_eq!(three.sync_block(5, Txg(5), &pool.policy).unwrap(), SyncedBlock::Copy, "the sync has it");
     let there = pool.reopen(&pool.sync(&os, 6));
-    assert_eq!(there.object(3).unwrap().blkptr(0, 0).unwrap(), Some(newer));
+    assert_eq!(there.object(ObjectId(3)).unwrap().blkptr(0, 0).unwrap(), Some(newer));
     pool.ledger.check(&there);
-    assert_eq!(there.object(1).unwrap().read_vec(0, BLOCK * 12).unwrap(), want[0]);
+    assert_eq!(there.object(ObjectId(1)).unwrap().read_vec(0, BLOCK * 12).unwrap(), want[0]);
     assert_eq!(pool.holds.dirty.load(Ordering::SeqCst), 0);
 }
 
@@ -149,7 +149,7 @@ fn a_sync_takes_what_is_in_its_place_and_frees_what_is_not_wanted() {
 fn a_change_that_comes_late_takes_the_place_of_a_newer_txgs() {
     let pool = TestPool::new();
     let os = set(&pool);
-    let object = os.object(1).unwrap();
+    let object = os.object(ObjectId(1)).unwrap();
     let (older, newer) = (pool.tx(5), pool.tx(6));
     object.write(&newer, 0, &noise(1)).unwrap();
     let lost = place(&pool, &object, 0, 6);
@@ -161,14 +161,14 @@ fn a_change_that_comes_late_takes_the_place_of_a_newer_txgs() {
     assert_eq!((told.count(true, &lost), told.count(false, &lost)), (1, 1));
     let there = pool.reopen(&bp);
     pool.ledger.check(&there);
-    assert_eq!(there.object(1).unwrap().read_vec(0, BLOCK).unwrap(), noise(2));
+    assert_eq!(there.object(ObjectId(1)).unwrap().read_vec(0, BLOCK).unwrap(), noise(2));
 }
 
 #[test]
 fn what_needs_no_place_or_must_not_have_one_yet() {
     let mut pool = TestPool::new();
     let os = set(&pool);
-    let object = os.object(1).unwrap();
+    let object = os.object(ObjectId(1)).unwrap();
     let tx = pool.tx(5);
     let mut small = vec![0; BLOCK];
     small[9] = 9;
@@ -193,7 +193,7 @@ fn what_needs_no_place_or_must_not_have_one_yet() {
     (0..4).for_each(|blkid| write(6, blkid, 50 + blkid));
     let bp = pool.sync(&os, 6);
     let before: Vec<BlkPtr> =
-        (0..4).map(|n| pool.reopen(&bp).object(1).unwrap().blkptr(0, n).unwrap().unwrap()).collect();
+        (0..4).map(|n| pool.reopen(&bp).object(ObjectId(1)).unwrap().blkptr(0, n).unwrap().unwrap()).collect();
     // 0: the same again; 1: other content between; 2: a hole between; 3: the same, then another
     write(7, 1, 77);
     object.free_range(&pool.tx(7), 2 * SIZE, SIZE).unwrap();
@@ -205,7 +205,7 @@ fn what_needs_no_place_or_must_not_have_one_yet() {
     pool.sync(&os, 7);
     let there = pool.reopen(&pool.sync(&os, 8));
     pool.ledger.check(&there);
-    let after = there.object(1).unwrap();
+    let after = there.object(ObjectId(1)).unwrap();
     (0..3).for_each(|n| assert_eq!(after.blkptr(0, n).unwrap(), Some(now[n as usize])));
     assert_eq!(after.read_vec(3 * SIZE, BLOCK).unwrap(), noise(78));
     assert_eq!(pool.holds.dirty.load(Ordering::SeqCst), 0);
@@ -222,7 +222,7 @@ fn threads_place_blocks_while_txgs_are_synced() {
         for id in 1..4u64 {
             let (pool, os, open, done, placed) = (&pool, &os, &open, &done, &placed);
             scope.spawn(move || {
-                let object = os.object(id).unwrap();
+                let object = os.object(ObjectId(id)).unwrap();
                 let mut rng = Rng(id);
                 let mut now = vec![None; 10];
                 while !done.load(Ordering::Relaxed) {
@@ -241,7 +241,7 @@ fn threads_place_blocks_while_txgs_are_synced() {
                     let got = object.sync_block(blkid as u64, of, &pool.policy).unwrap();
                     if let SyncedBlock::Written(bp) = got {
                         placed.fetch_add(1, Ordering::Relaxed);
-                        let bm = Bookmark { objset: 5, object: id, level: 0, blkid: blkid as u64 };
+                        let bm = Bookmark { objset: ObjectId(5), object: ObjectId(id), level: 0, blkid: blkid as u64 };
                         assert_eq!(Some(pool.zio.read(&bp, &bm).unwrap().to_vec()), now[blkid]);
                     }
                     let blkid = rng.below(10);

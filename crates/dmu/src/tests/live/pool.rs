@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::{BlkPtr, Dva, ObjectType};
 use parking_lot::Mutex;
 use vdev::{MemoryDevice, VdevTree};
@@ -166,7 +166,7 @@ impl TestPool {
     /// The set as a reader finds it on disk, with nothing cached; its trees are checked.
     pub(crate) fn reopen(&self, bp: &BlkPtr) -> Arc<Objset> {
         self.zio.arc().clear();
-        let os = Objset::open(self.zio.clone(), 5, bp).unwrap();
+        let os = Objset::open(self.zio.clone(), ObjectId(5), bp).unwrap();
         let mut objects = 0;
         for object in os.objects().map(Result::unwrap) {
             check_tree(&object);

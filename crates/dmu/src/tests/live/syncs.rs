@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::{DnodePhys, ObjectType, ObjsetPhys, ObjsetType, ZilHeader};
 
 use super::pool::TestPool;
@@ -25,8 +25,8 @@ fn new_object(bonus_len: usize) -> NewObject {
 fn passes_write_what_became_dirty_since() {
     let pool = TestPool::new();
     let tx = Tx::syncing(Txg(4));
-    let os = Objset::create(pool.zio.clone(), 0, ObjsetType::Meta, 0, &tx).unwrap();
-    let object = os.claim_object(&tx, 1, &new_object(8)).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId::MOS, ObjsetType::Meta, 0, &tx).unwrap();
+    let object = os.claim_object(&tx, ObjectId(1), &new_object(8)).unwrap();
     let mut rng = Rng(5);
     let mut bp = ondisk::BlkPtr::HOLE;
     for pass in 1..10u32 {
@@ -39,7 +39,7 @@ fn passes_write_what_became_dirty_since() {
         assert_eq!(os.sync(&SyncCx { pass, ..pool.cx(4) }).unwrap(), bp, "nothing to do");
         assert_eq!(object.read_vec(0, 4096).unwrap(), data, "from the cache");
         let there = pool.reopen(&bp);
-        assert_eq!(there.object(1).unwrap().read_vec(0, 4096).unwrap(), data);
+        assert_eq!(there.object(ObjectId(1)).unwrap().read_vec(0, 4096).unwrap(), data);
         assert_eq!(object.read_vec(0, 4096).unwrap(), data);
         pool.ledger.check(&there);
     }
@@ -50,8 +50,8 @@ fn passes_write_what_became_dirty_since() {
 fn holes_tell_since_when() {
     let pool = TestPool::new();
     let tx = Tx::syncing(Txg(4));
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Other, 0, &tx).unwrap();
-    let object = os.claim_object(&tx, 1, &new_object(0)).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
+    let object = os.claim_object(&tx, ObjectId(1), &new_object(0)).unwrap();
     object.write(&tx, 0, &[3; 4096 * 200]).unwrap();
     pool.sync(&os, 4);
     let tx = Tx::syncing(Txg(5));
@@ -59,7 +59,7 @@ fn holes_tell_since_when() {
     object.free_range(&tx, 4096 * 32, 4096 * 64).unwrap();
     object.write(&tx, 4096 * 150, &[0; 4096]).unwrap();
     let bp = pool.sync(&os, 5);
-    let there = pool.reopen(&bp).object(1).unwrap();
+    let there = pool.reopen(&bp).object(ObjectId(1)).unwrap();
     for (level, blkid, lsize) in [(0, 2, 4096), (1, 1, 4096), (1, 2, 4096), (0, 150, 4096)] {
         let hole = there.blkptr(level, blkid).unwrap().unwrap();
         assert!(hole.is_hole() && hole.birth_logical() == Txg(5), "{level} {blkid}: {hole:?}");
@@ -70,7 +70,7 @@ fn holes_tell_since_when() {
     object.free_range(&tx, 4096 * 10, u64::MAX).unwrap();
     let bp = pool.sync(&os, 6);
     let there = pool.reopen(&bp);
-    assert_eq!(there.object(1).unwrap().phys().maxblkid, 9);
+    assert_eq!(there.object(ObjectId(1)).unwrap().phys().maxblkid, 9);
     pool.ledger.check(&there);
 }
 
@@ -78,10 +78,10 @@ fn holes_tell_since_when() {
 fn a_failed_sync_can_be_repeated() {
     let pool = TestPool::new();
     let tx = pool.tx(4);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Other, 0, &tx).unwrap();
-    let object = os.claim_object(&tx, 1, &new_object(16)).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
+    let object = os.claim_object(&tx, ObjectId(1), &new_object(16)).unwrap();
     object.write(&tx, 0, &[3; 4096 * 100]).unwrap();
-    let gone = os.claim_object(&tx, 2, &new_object(0)).unwrap();
+    let gone = os.claim_object(&tx, ObjectId(2), &new_object(0)).unwrap();
     gone.write(&tx, 0, &[3; 4096 * 100]).unwrap();
     drop(tx);
     pool.sync(&os, 4);
@@ -89,7 +89,7 @@ fn a_failed_sync_can_be_repeated() {
     object.write(&tx, 4096 * 50, &[9; 4096 * 100]).unwrap();
     object.free_range(&tx, 0, 4096 * 40).unwrap();
     object.set_bonus(&tx, &[5; 20]).unwrap();
-    os.free_object(&tx, 2).unwrap();
+    os.free_object(&tx, ObjectId(2)).unwrap();
     drop(tx);
     let want = object.read_vec(0, 4096 * 200).unwrap();
     let mut fails = 0;
@@ -106,9 +106,9 @@ fn a_failed_sync_can_be_repeated() {
     assert!(fails > 14);
     let there = pool.reopen(&bp);
     pool.ledger.check(&there);
-    assert_eq!(there.object(1).unwrap().read_vec(0, 4096 * 200).unwrap(), want);
-    assert_eq!(there.object(1).unwrap().bonus(), [5; 20]);
-    assert!(there.object(2).is_err());
+    assert_eq!(there.object(ObjectId(1)).unwrap().read_vec(0, 4096 * 200).unwrap(), want);
+    assert_eq!(there.object(ObjectId(1)).unwrap().bonus(), [5; 20]);
+    assert!(there.object(ObjectId(2)).is_err());
     assert_eq!(pool.holds.dirty.load(Ordering::SeqCst), 0);
 }
 
@@ -117,8 +117,8 @@ fn threads_write_while_txgs_are_synced() {
     const BLOCKS: u64 = 300;
     let pool = TestPool::new();
     let tx = pool.tx(4);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Other, 0, &tx).unwrap();
-    let ids: Vec<u64> = (0..3).map(|_| os.alloc_object(&tx, &new_object(8)).unwrap().id()).collect();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
+    let ids: Vec<ObjectId> = (0..3).map(|_| os.alloc_object(&tx, &new_object(8)).unwrap().id()).collect();
     drop(tx);
     // the txg that writers may enter; a write lock waits for those that are in
     let open = parking_lot::RwLock::new(4u64);
@@ -128,7 +128,7 @@ fn threads_write_while_txgs_are_synced() {
             let (pool, os, open, done) = (&pool, &os, &open, &done);
             scope.spawn(move || {
                 let object = os.object(*id).unwrap();
-                let mut rng = Rng(*id);
+                let mut rng = Rng(id.0);
                 let mut now = vec![0u64; BLOCKS as usize];
                 for round in 1u64.. {
                     if done.load(Ordering::Relaxed) {
@@ -199,7 +199,7 @@ fn space_is_accounted_to_owners() {
     let pool = TestPool::new();
     let tx = Tx::syncing(Txg(4));
     let flags = ObjsetPhys::FLAG_USERACCOUNTING | ObjsetPhys::FLAG_USEROBJACCOUNTING;
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, flags, &tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, flags, &tx).unwrap();
     let mut rng = Rng(9);
     for n in 0..6u8 {
         let object = os.alloc_object(&tx, &new_object(3)).unwrap();
@@ -230,7 +230,7 @@ fn space_is_accounted_to_owners() {
     };
     check(&pool.sync_used(&os, 4, &ByFirstBytes));
     let tx = Tx::syncing(Txg(5));
-    let ids: Vec<u64> = os.objects().map(|object| object.unwrap().id()).collect();
+    let ids: Vec<ObjectId> = os.objects().map(|object| object.unwrap().id()).collect();
     os.free_object(&tx, ids[0]).unwrap();
     os.object(ids[1]).unwrap().set_bonus(&tx, &[12, 1, 1]).unwrap();
     os.object(ids[2]).unwrap().free_range(&tx, 0, u64::MAX).unwrap();
@@ -241,7 +241,7 @@ fn space_is_accounted_to_owners() {
 fn the_root_block_keeps_the_log_and_the_flags() {
     let pool = TestPool::new();
     let tx = Tx::syncing(Txg(4));
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
     let bp = pool.sync(&os, 4);
     assert_eq!((bp.lsize(), bp.fill()), (4096, 0));
     let tx = Tx::syncing(Txg(5));

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::{ObjectType, ObjsetType};
 
 use super::pool::TestPool;
@@ -13,7 +14,7 @@ use crate::{Error, NewObject, Object, Objset, Tx, Zap, ZapValue};
 
 /// A new object set, and a ZAP in it.
 fn new_zap(pool: &TestPool, tx: &Tx) -> (Arc<Objset>, Zap) {
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, tx).unwrap();
     let zap = Zap::create(tx, &os, ObjectType::ZAP_OTHER).unwrap();
     (os, zap)
 }
@@ -128,7 +129,7 @@ fn value(rng: &mut Rng, attr: Attr) -> Vec<u8> {
 fn attributes_change_txg_by_txg() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
     let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
     let table = SaTable::setup(&tx, &os, master).unwrap();
     let first = [Attr::Mode, Attr::Size, Attr::Gen, Attr::Uid, Attr::Gid, Attr::Parent, Attr::Flags, Attr::Atime];
@@ -175,7 +176,7 @@ fn attributes_change_txg_by_txg() {
         }
     }
     let registry = Zap::open(os.object(master).unwrap()).unwrap().lookup_u64("REGISTRY").unwrap().unwrap();
-    assert_eq!(Zap::open(os.object(registry).unwrap()).unwrap().count(), Attr::ALL.len() as u64);
+    assert_eq!(Zap::open(os.object(ObjectId(registry)).unwrap()).unwrap().count(), Attr::ALL.len() as u64);
     let long = (Attr::Dxattr, Cow::Owned(vec![0; 65_000]));
     let tx = pool.tx(25);
     table.update(&tx, &files[0].0, std::slice::from_ref(&long)).unwrap();
@@ -192,7 +193,7 @@ fn a_header_that_cannot_be_is_an_error_when_the_zap_grows() {
     for words in [&[7, 8, 9][..], &[8], &[9], &[5]] {
         let pool = TestPool::new();
         let tx = pool.tx(10);
-        let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+        let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
         let object = {
             let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
             zap.add_value(&tx, "fat", &ZapValue::from_bytes(b"it is")).unwrap();
@@ -211,7 +212,7 @@ fn a_header_that_cannot_be_is_an_error_when_the_zap_grows() {
 fn a_layout_that_a_newer_txg_has_entered_is_there_for_an_older_one() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
     let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
     let table = SaTable::setup(&tx, &os, master).unwrap();
     let files = [file(&os, &tx, 1), file(&os, &tx, 1)];

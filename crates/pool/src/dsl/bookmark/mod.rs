@@ -4,6 +4,7 @@ mod write;
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::ZapValue;
 use ondisk::dsl::{BookmarkPhys, RedactEntry, RedactionListPhys, dataset_keys};
 
@@ -70,12 +71,12 @@ impl Bookmark {
             "guid" => Some(p.guid.0),
             "createtxg" => Some(p.creation_txg.0),
             "creation" => Some(p.creation_time),
-            "ivsetguid" => Some(p.ivset_guid).filter(|n| *n != 0),
+            "ivsetguid" => Some(p.ivset_guid.0).filter(|n| *n != 0),
             "referenced" => space(p.referenced_bytes_refd),
             "logicalreferenced" => space(p.uncompressed_bytes_refd),
             "redact_snaps" => {
                 let Some(list) = self.redaction_header()? else { return Ok(None) };
-                let guids: Vec<String> = list.snaps.iter().map(u64::to_string).collect();
+                let guids: Vec<String> = list.snaps.iter().map(ToString::to_string).collect();
                 let text = if guids.is_empty() { "none".to_string() } else { guids.join(",") };
                 return Ok(Some(PropValue::text(text)));
             }
@@ -104,7 +105,7 @@ impl Bookmark {
     /// When it cannot be read.
     pub fn redaction_header(&self) -> Result<Option<RedactionListPhys>, Error> {
         let id = self.phys.redaction_obj;
-        if id == 0 {
+        if id.is_none() {
             return Ok(None);
         }
         let object = self.dataset.pool().mos.object(id)?;
@@ -140,7 +141,7 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn bookmarks(&self) -> Result<Vec<Bookmark>, Error> {
-        let zap = match self.field(dataset_keys::BOOKMARK_NAMES)? {
+        let zap = match self.field_id(dataset_keys::BOOKMARK_NAMES)? {
             Some(id) => self.pool().mos.zap(id)?,
             None => return Ok(Vec::new()),
         };
@@ -155,12 +156,12 @@ impl Dataset {
     /// [`Error::NoSuchDataset`], or when the MOS cannot be read.
     pub fn bookmark(&self, name: &str) -> Result<Bookmark, Error> {
         let missing = || Error::no_dataset(&format!("{}#{name}", self.name()));
-        let id = self.field(dataset_keys::BOOKMARK_NAMES)?.ok_or_else(missing)?;
+        let id = self.field_id(dataset_keys::BOOKMARK_NAMES)?.ok_or_else(missing)?;
         let value = self.pool().mos.zap(id)?.lookup(name)?.ok_or_else(missing)?;
         self.make_bookmark(id, name, &value)
     }
 
-    fn make_bookmark(&self, object: u64, name: &str, value: &ZapValue) -> Result<Bookmark, Error> {
+    fn make_bookmark(&self, object: ObjectId, name: &str, value: &ZapValue) -> Result<Bookmark, Error> {
         let phys = BookmarkPhys::from_words(&value.u64s()).map_err(|source| Error::Format { object, source })?;
         Ok(Bookmark { dataset: self.clone(), name: format!("{}#{name}", self.name()), phys })
     }

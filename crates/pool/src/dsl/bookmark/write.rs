@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Guid, ObjectId, Txg};
 use dmu::{MatchMode, NewObject, NewZap, Tx, Zap};
 use ondisk::ObjectType;
 use ondisk::dsl::{BookmarkPhys, DslDatasetPhys, dataset_keys};
@@ -52,7 +52,7 @@ impl Mark {
             p.guid.0,
             p.creation_txg.0,
             p.creation_time,
-            p.redaction_obj,
+            p.redaction_obj.0,
             p.flags,
             p.referenced_bytes_refd,
             p.compressed_bytes_refd,
@@ -60,7 +60,7 @@ impl Mark {
             p.referenced_freed_before_next_snap,
             p.compressed_freed_before_next_snap,
             p.uncompressed_freed_before_next_snap,
-            p.ivset_guid,
+            p.ivset_guid.0,
         ];
         words.truncate(p.words);
         words
@@ -84,12 +84,12 @@ fn split_bookmark(name: &str) -> Result<(&str, &str), Error> {
 
 impl Mos {
     /// The list of bookmarks of a head.
-    pub(in crate::dsl) fn bookmark_zap(&self, head: u64) -> Result<Option<Zap>, Error> {
-        self.extra(head, dataset_keys::BOOKMARK_NAMES)?.map(|id| self.zap(id)).transpose()
+    pub(in crate::dsl) fn bookmark_zap(&self, head: ObjectId) -> Result<Option<Zap>, Error> {
+        self.extra_id(head, dataset_keys::BOOKMARK_NAMES)?.map(|id| self.zap(id)).transpose()
     }
 
     /// The bookmarks of a head, the oldest first.
-    pub(in crate::dsl) fn marks(&self, head: u64) -> Result<Vec<Mark>, Error> {
+    pub(in crate::dsl) fn marks(&self, head: ObjectId) -> Result<Vec<Mark>, Error> {
         let Some(zap) = self.bookmark_zap(head)? else { return Ok(Vec::new()) };
         let of = |(name, value): (String, dmu::ZapValue)| {
             let object = zap.object().id();
@@ -119,14 +119,14 @@ impl Mos {
 
     /// The txgs after `after` of bookmarks that account freed space: keys that the deadlist of a head needs once it has a newer snapshot (OpenZFS:
     /// `dsl_bookmark_snapshotted`).
-    pub(in crate::dsl) fn bookmark_keys(&self, head: u64, after: Txg) -> Result<Vec<Txg>, Error> {
+    pub(in crate::dsl) fn bookmark_keys(&self, head: ObjectId, after: Txg) -> Result<Vec<Txg>, Error> {
         let marks = self.marks(head)?;
         let due = marks.iter().filter(|mark| mark.keeps_account() && mark.phys.creation_txg > after);
         Ok(due.map(|mark| mark.phys.creation_txg).collect())
     }
 
     /// The txgs of bookmarks that account freed space and whose next dataset is the head itself; `prev_snap` is that of its last snapshot.
-    pub(in crate::dsl) fn counting_marks(&self, head: u64, prev_snap: Txg) -> Result<Vec<Txg>, Error> {
+    pub(in crate::dsl) fn counting_marks(&self, head: ObjectId, prev_snap: Txg) -> Result<Vec<Txg>, Error> {
         let marks = self.marks(head)?;
         let due = marks.iter().filter(|mark| mark.keeps_account() && mark.phys.creation_txg >= prev_snap);
         let mut txgs: Vec<Txg> = due.map(|mark| mark.phys.creation_txg).collect();
@@ -135,7 +135,7 @@ impl Mos {
     }
 
     /// Adds to bookmarks, by txg, the space of their blocks that the head freed (OpenZFS: `dsl_bookmark_sync_done`).
-    pub(in crate::dsl) fn count_killed(&self, tx: &Tx, head: u64, killed: &[(Txg, Delta)]) -> Result<(), Error> {
+    pub(in crate::dsl) fn count_killed(&self, tx: &Tx, head: ObjectId, killed: &[(Txg, Delta)]) -> Result<(), Error> {
         let killed: Vec<_> = killed.iter().filter(|(_, sum)| !sum.is_zero()).collect();
         let Some(zap) = (if killed.is_empty() { None } else { self.bookmark_zap(head)? }) else { return Ok(()) };
         for mut mark in self.marks(head)?.into_iter().filter(Mark::keeps_account) {
@@ -149,7 +149,7 @@ impl Mos {
     }
 
     /// Returns whether the point `txg` of the datasets in directory `dir` is in the past of `later` (OpenZFS: `dsl_dataset_is_before`).
-    fn is_before(&self, later: &Live, dir: u64, txg: Txg) -> Result<bool, Error> {
+    fn is_before(&self, later: &Live, dir: ObjectId, txg: Txg) -> Result<bool, Error> {
         let mut at = later.clone();
         loop {
             if at.phys.is_snapshot() && txg >= at.phys.creation_txg {
@@ -159,7 +159,7 @@ impl Mos {
                 return Ok(true);
             }
             match self.dir_phys(at.phys.dir_obj)?.origin_obj {
-                0 => return Ok(false),
+                ObjectId::NONE => return Ok(false),
                 id => {
                     let origin = self.live(id)?;
                     if at.phys.is_snapshot() && origin.phys.creation_txg >= at.phys.creation_txg {
@@ -231,7 +231,7 @@ impl Spa {
             let (from, old) = split_bookmark(source)?;
             let from = self.find_head(mos, from)?;
             let mark = mos.mark(&from, old)?.ok_or_else(|| Error::no_dataset(source))?;
-            (from.phys.dir_obj, BookmarkPhys { redaction_obj: 0, ..mark.phys }, None)
+            (from.phys.dir_obj, BookmarkPhys { redaction_obj: ObjectId::NONE, ..mark.phys }, None)
         } else {
             let snap = self.find_snapshot(mos, source)?;
             (snap.phys.dir_obj, self.mark_of(mos, &snap)?, Some(snap))
@@ -253,7 +253,7 @@ impl Spa {
             ..BookmarkPhys::default()
         };
         if self.feature_enabled(mos, "bookmark_v2")? {
-            phys.ivset_guid = mos.extra(snap.id, dataset_keys::IVSET_GUID)?.unwrap_or(0);
+            phys.ivset_guid = mos.extra(snap.id, dataset_keys::IVSET_GUID)?.map(Guid).unwrap_or_default();
         }
         if self.feature_enabled(mos, "bookmark_written")? {
             phys.flags = BookmarkPhys::FLAG_HAS_FBN | BookmarkPhys::FLAG_SNAPSHOT_EXISTS;
@@ -271,7 +271,7 @@ impl Spa {
 
     /// Recalculates the bookmarks of a snapshot in `head`, after a promotion or a swap changed the dataset that follows the snapshot (OpenZFS:
     /// `dsl_bookmark_next_changed`).
-    pub(in crate::dsl) fn recount_marks(&self, mos: &Mos, tx: &Tx, head: u64, snap: &Live) -> Result<(), Error> {
+    pub(in crate::dsl) fn recount_marks(&self, mos: &Mos, tx: &Tx, head: ObjectId, snap: &Live) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head)? else { return Ok(()) };
         let at = |mark: &Mark| mark.keeps_account() && mark.phys.creation_txg == snap.phys.creation_txg;
         for mut mark in mos.marks(head)?.into_iter().filter(at) {
@@ -286,21 +286,21 @@ impl Spa {
     }
 
     /// The list of bookmarks of a head; created if there is none.
-    pub(in crate::dsl) fn own_bookmark_zap(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<Zap, Error> {
+    pub(in crate::dsl) fn own_bookmark_zap(&self, mos: &Mos, tx: &Tx, head: ObjectId) -> Result<Zap, Error> {
         if let Some(zap) = mos.bookmark_zap(head)? {
             return Ok(zap);
         }
         let new = NewZap { object_type: ObjectType::OTN_ZAP_METADATA, normflags: TOUPPER, ..NewZap::default() };
         let zap = Zap::create_with(tx, &mos.objset, &new)?;
         self.feature_increment(mos, tx, "bookmarks")?;
-        self.zapify(mos, tx, head)?.add_u64(tx, dataset_keys::BOOKMARK_NAMES, zap.object().id())?;
+        self.zapify(mos, tx, head)?.add_id(tx, dataset_keys::BOOKMARK_NAMES, zap.object().id())?;
         Ok(zap)
     }
 
     fn add_mark(&self, mos: &Mos, tx: &Tx, head: &Live, mark: &mut Mark) -> Result<(), Error> {
         let zap = self.own_bookmark_zap(mos, tx, head.id)?;
         let p = &mut mark.phys;
-        let more = p.ivset_guid != 0 || p.redaction_obj != 0 || p.flags & BookmarkPhys::FLAG_HAS_FBN != 0;
+        let more = p.ivset_guid.0 != 0 || p.redaction_obj.is_some() || p.flags & BookmarkPhys::FLAG_HAS_FBN != 0;
         p.words = WORDS_V1;
         if more && self.feature_enabled(mos, "bookmark_v2")? {
             p.words = WORDS_V2;
@@ -313,11 +313,11 @@ impl Spa {
     }
 
     /// The list of the snapshots with respect to which `snap` is redacted, for its bookmark.
-    fn redaction_of(&self, mos: &Mos, tx: &Tx, snap: &Live) -> Result<u64, Error> {
+    fn redaction_of(&self, mos: &Mos, tx: &Tx, snap: &Live) -> Result<ObjectId, Error> {
         if !mos.object(snap.id)?.phys().object_type.is_zap() {
-            return Ok(0);
+            return Ok(ObjectId::NONE);
         }
-        let Some(snaps) = mos.zap(snap.id)?.lookup(dataset_keys::REDACTED_DATASETS)? else { return Ok(0) };
+        let Some(snaps) = mos.zap(snap.id)?.lookup(dataset_keys::REDACTED_DATASETS)? else { return Ok(ObjectId::NONE) };
         let snaps = snaps.u64s();
         // complete, without an entry: last object, last block, entries, snapshots
         let words = [u64::MAX, u64::MAX, 0, snaps.len() as u64].into_iter().chain(snaps);
@@ -408,7 +408,7 @@ impl Spa {
         if mark.keeps_account() {
             self.feature_decrement(mos, tx, "bookmark_written")?;
         }
-        if mark.phys.redaction_obj != 0 {
+        if mark.phys.redaction_obj.is_some() {
             if mos.object(mark.phys.redaction_obj)?.spill_with_endian()?.is_some() {
                 self.feature_decrement(mos, tx, "redaction_list_spill")?;
             }
@@ -419,7 +419,7 @@ impl Spa {
     }
 
     /// Drops all bookmarks of a head that is destroyed.
-    pub(in crate::dsl) fn drop_marks(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn drop_marks(&self, mos: &Mos, tx: &Tx, head: ObjectId) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head)? else { return Ok(()) };
         for mark in mos.marks(head)? {
             self.release_mark(mos, tx, &mark)?;

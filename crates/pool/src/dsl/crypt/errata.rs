@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use codec::crypt::KEY_VERSION;
 use ondisk::dsl::dataset_keys;
 
@@ -46,8 +47,8 @@ impl Pool {
             if is_old(&KeyInfo::load(&self.mos, key)?) {
                 return Ok(Some(Erratum::OldKeys));
             }
-            let last = dir.head()?.map_or(0, |head| head.phys().prev_snap_obj);
-            if last != 0
+            let last = dir.head()?.map_or(ObjectId::NONE, |head| head.phys().prev_snap_obj);
+            if last.is_some()
                 && self.dataset_phys(last)?.dir_obj == dir.id()
                 && self.mos.extra(last, dataset_keys::IVSET_GUID)?.is_none()
             {

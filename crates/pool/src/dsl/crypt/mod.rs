@@ -8,6 +8,7 @@ pub(in crate::dsl) mod write;
 
 use std::sync::Arc;
 
+use base::{Guid, ObjectId};
 use codec::crypt::{DatasetKey, Suite, WrappedKey, WrappingKey};
 use dmu::Zap;
 
@@ -53,9 +54,9 @@ impl KeyStatus {
 #[derive(Clone, Debug)]
 pub struct KeyInfo {
     /// The key object in the MOS.
-    pub object: u64,
+    pub object: ObjectId,
     /// The directory of the encryption root.
-    pub root_dir: u64,
+    pub root_dir: ObjectId,
     /// The keys, wrapped.
     pub wrapped: WrappedKey,
     /// How users give the root's key.
@@ -94,7 +95,7 @@ impl KeyFormat {
 impl OfObject for KeyInfo {}
 
 impl KeyInfo {
-    pub(in crate::dsl) fn load(mos: &Mos, object: u64) -> Result<KeyInfo, Error> {
+    pub(in crate::dsl) fn load(mos: &Mos, object: ObjectId) -> Result<KeyInfo, Error> {
         let zap = mos.zap(object)?;
         let number = |key: &str| -> Result<Option<u64>, Error> { Ok(zap.lookup_u64(key)?) };
         let required =
@@ -104,7 +105,7 @@ impl KeyInfo {
             Suite::from_u64(suite).ok_or_else(|| Error::corrupt(object, format!("unknown cipher suite {suite}")))?;
         let wrapped = WrappedKey {
             suite,
-            guid: required("DSL_CRYPTO_GUID")?,
+            guid: Guid(required("DSL_CRYPTO_GUID")?),
             version: number("DSL_CRYPTO_VERSION")?.unwrap_or(0),
             iv: field(&zap, "DSL_CRYPTO_IV")?,
             mac: field(&zap, "DSL_CRYPTO_MAC")?,
@@ -113,7 +114,7 @@ impl KeyInfo {
         };
         Ok(KeyInfo {
             object,
-            root_dir: required("DSL_CRYPTO_ROOT_DDOBJ")?,
+            root_dir: ObjectId(required("DSL_CRYPTO_ROOT_DDOBJ")?),
             wrapped,
             keyformat: number("keyformat")?.and_then(KeyFormat::of_number),
             pbkdf2_iters: number("pbkdf2iters")?.unwrap_or(0),
@@ -253,7 +254,7 @@ impl Pool {
     }
 
     /// All datasets, snapshots too, that the key of an encryption root opens.
-    pub(in crate::dsl) fn datasets_under(self: &Arc<Self>, root: &Dir) -> Result<Vec<u64>, Error> {
+    pub(in crate::dsl) fn datasets_under(self: &Arc<Self>, root: &Dir) -> Result<Vec<ObjectId>, Error> {
         let mut all = Vec::new();
         self.under_root(root.id(), &mut |dir, _| {
             let Some(head) = dir.head()? else { return Ok(()) };
@@ -267,7 +268,7 @@ impl Pool {
     /// Visits every directory whose encryption root is `root`. They need not be below it: clones stay with their origin's.
     fn under_root(
         self: &Arc<Self>,
-        root: u64,
+        root: ObjectId,
         visit: &mut dyn FnMut(&Dir, &KeyInfo) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut stack = vec![self.root_dir()?];

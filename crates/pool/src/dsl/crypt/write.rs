@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base::{Guid, ObjectId};
 use codec::crypt::{DatasetKey, KEY_VERSION, Suite, WrappedKey, WrappingKey};
 use dmu::{Tx, ZapValue};
 use ondisk::ObjectType;
@@ -75,7 +76,7 @@ pub(in crate::dsl) struct KeyPlan {
     iters: u64,
     salt: u64,
     /// The encryption root's directory; `Err` with the `keylocation` if the dataset itself is the root.
-    root: Result<u64, String>,
+    root: Result<ObjectId, String>,
 }
 
 /// The way a key is given, as recorded in a key object.
@@ -117,11 +118,11 @@ fn check_location(name: &str, location: &str) -> Result<(), Error> {
 
 impl Mos {
     /// The key information of directory `dir`; `None` if it is not encrypted.
-    pub(in crate::dsl) fn key_info(&self, dir: u64) -> Result<Option<KeyInfo>, Error> {
-        self.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.map(|object| KeyInfo::load(self, object)).transpose()
+    pub(in crate::dsl) fn key_info(&self, dir: ObjectId) -> Result<Option<KeyInfo>, Error> {
+        self.extra_id(dir, dir_keys::CRYPTO_KEY_OBJ)?.map(|object| KeyInfo::load(self, object)).transpose()
     }
 
-    pub(in crate::dsl) fn key_root(&self, dir: u64) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn key_root(&self, dir: ObjectId) -> Result<Option<ObjectId>, Error> {
         Ok(self.key_info(dir)?.map(|info| info.root_dir))
     }
 
@@ -129,8 +130,8 @@ impl Mos {
     ///
     /// # Errors
     /// If it does not say how many: a key that others have would be freed.
-    pub(in crate::dsl) fn key_uses(&self, dir: u64) -> Result<Option<(u64, u64)>, Error> {
-        let Some(object) = self.extra(dir, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(None) };
+    pub(in crate::dsl) fn key_uses(&self, dir: ObjectId) -> Result<Option<(ObjectId, u64)>, Error> {
+        let Some(object) = self.extra_id(dir, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(None) };
         let uses = self.zap(object)?.lookup_u64(KEY_REFCOUNT)?.filter(|uses| *uses > 0);
         let uses = uses.ok_or_else(|| Error::corrupt(object, "a key without a count of its uses"))?;
         Ok(Some((object, uses)))
@@ -140,15 +141,15 @@ impl Mos {
     pub(in crate::dsl) fn put_wrapped(
         &self,
         tx: &Tx,
-        object: u64,
+        object: ObjectId,
         wrapped: &WrappedKey,
         form: KeyForm,
-        root: u64,
+        root: ObjectId,
     ) -> Result<(), Error> {
         let zap = self.zap(object)?;
         zap.update_u64(tx, "DSL_CRYPTO_SUITE", wrapped.suite as u64)?;
-        zap.update_u64(tx, "DSL_CRYPTO_ROOT_DDOBJ", root)?;
-        zap.update_u64(tx, "DSL_CRYPTO_GUID", wrapped.guid)?;
+        zap.update_id(tx, "DSL_CRYPTO_ROOT_DDOBJ", root)?;
+        zap.update_u64(tx, "DSL_CRYPTO_GUID", wrapped.guid.0)?;
         let fields: [(&str, &[u8]); 4] = [
             ("DSL_CRYPTO_IV", &wrapped.iv),
             ("DSL_CRYPTO_MAC", &wrapped.mac),
@@ -170,7 +171,7 @@ impl Spa {
         &self,
         mos: &Mos,
         name: &str,
-        parent: u64,
+        parent: ObjectId,
         key: Option<NewKey>,
         without: WithoutKey,
     ) -> Result<Option<KeyPlan>, Error> {
@@ -214,7 +215,7 @@ impl Spa {
     /// Returns whether the way from encrypted directory `dir` to its encryption root leads through directory `on`: from a clone it leads to its
     /// origin, from any other to its parent. Whatever is on that way stays as long as `dir` is there, so the root does too; a way that leads in a
     /// circle, as OpenZFS lets it become, keeps nothing, and leads through everything here.
-    pub(in crate::dsl) fn key_hangs_on(&self, mos: &Mos, dir: u64, on: u64) -> Result<bool, Error> {
+    pub(in crate::dsl) fn key_hangs_on(&self, mos: &Mos, dir: ObjectId, on: ObjectId) -> Result<bool, Error> {
         let (mut at, mut seen) = (dir, BTreeSet::new());
         while at != on && seen.insert(at) {
             if mos.key_root(at)?.is_none_or(|root| root == at) {
@@ -270,7 +271,7 @@ impl Spa {
     }
 
     /// Gives the key of dataset `from`, if it is loaded, to dataset `to`, which has the same: a snapshot, or a clone. Otherwise `to` has none.
-    pub(in crate::dsl) fn share_loaded_key(&self, from: u64, to: u64) {
+    pub(in crate::dsl) fn share_loaded_key(&self, from: ObjectId, to: ObjectId) {
         use zio::KeySource;
         match self.zio().keys().key(from) {
             Some(key) => self.zio().keys().insert(to, key),
@@ -307,9 +308,9 @@ fn plan_of(key: NewKey) -> KeyPlan {
 /// A checked change of a key.
 pub(in crate::dsl) struct KeyChange {
     /// The encryption root until now.
-    from: u64,
+    from: ObjectId,
     /// The encryption root from now on.
-    to: u64,
+    to: ObjectId,
     /// How keys are wrapped anew; `None` if they stay as they are.
     plan: Option<KeyPlan>,
     /// The new `keylocation`; `Some(None)`: none any more.
@@ -318,14 +319,14 @@ pub(in crate::dsl) struct KeyChange {
 
 impl TaskCx<'_> {
     /// Gives a new dataset its keys (OpenZFS: `dsl_crypto_key_create_sync`).
-    pub(in crate::dsl) fn put_key(&self, dir: u64, id: u64, plan: KeyPlan) -> Result<(), Error> {
+    pub(in crate::dsl) fn put_key(&self, dir: ObjectId, id: ObjectId, plan: KeyPlan) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let (mut master, mut hmac) = ([0; 32], [0; 64]);
         spa.env().fill_random(&mut master);
         spa.env().fill_random(&mut hmac);
         let guid = spa.env().random_u64();
         let broken = |source| Error::Key { name: id.to_string(), source };
-        let key = DatasetKey::new(plan.cipher, guid, KEY_VERSION, &master, &hmac).map_err(broken)?;
+        let key = DatasetKey::new(plan.cipher, Guid(guid), KEY_VERSION, &master, &hmac).map_err(broken)?;
         let object = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
         let root = match &plan.root {
             Ok(root) => *root,
@@ -335,7 +336,7 @@ impl TaskCx<'_> {
         let zap = mos.zap(object)?;
         zap.add_u64(tx, KEY_REFCOUNT, 1)?;
         zap.add_u64(tx, "DSL_CRYPTO_VERSION", KEY_VERSION)?;
-        spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
+        spa.zapify(mos, tx, dir)?.add_id(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.activate_dataset_feature(mos, tx, id, "encryption")?;
         spa.zio().keys().insert(id, Arc::new(key));
         if let Err(location) = plan.root {
@@ -352,11 +353,11 @@ impl TaskCx<'_> {
     }
 
     /// Shares the key object of `origin` with its clone (OpenZFS: `dsl_crypto_key_clone_sync`).
-    pub(in crate::dsl) fn share_key(&self, origin: &Live, dir: u64, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn share_key(&self, origin: &Live, dir: ObjectId, id: ObjectId) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let Some((object, _)) = mos.key_uses(origin.phys.dir_obj)? else { return Ok(()) };
         mos.zap(object)?.increment(tx, KEY_REFCOUNT, 1)?;
-        spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
+        spa.zapify(mos, tx, dir)?.add_id(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.share_loaded_key(origin.id, id);
         Ok(())
     }
@@ -368,13 +369,13 @@ impl TaskCx<'_> {
         let dir = ds.phys.dir_obj;
         let info = mos.key_info(dir)?.ok_or_else(|| Error::NotEncrypted { name: name.to_string() })?;
         let phys = mos.dir_phys(dir)?;
-        if phys.origin_obj != 0 && Some(phys.origin_obj) != self.spa.origin_snapshot(mos)? {
+        if phys.origin_obj.is_some() && Some(phys.origin_obj) != self.spa.origin_snapshot(mos)? {
             return Err(invalid("a clone always has its origin's key"));
         }
         let (from, loaded) = (info.root_dir, |root| self.spa.zio().keys().wrapping(root).is_some());
         let is_root = from == dir;
         let above = || match phys.parent_obj {
-            0 => Err(invalid("the pool's own dataset has nothing to inherit from")),
+            ObjectId::NONE => Err(invalid("the pool's own dataset has nothing to inherit from")),
             parent => mos.key_info(parent)?.ok_or_else(|| invalid("the parent is not encrypted")),
         };
         Ok(match change {
@@ -434,7 +435,7 @@ impl TaskCx<'_> {
 
     /// Rewraps the keys of directory `dir` and of all that inherit them; `None` where they stay as they are. Returns none unless all can be
     /// unwrapped.
-    fn keys_of_heirs(&self, dir: u64, step: &KeyChange) -> Result<Vec<(u64, Option<WrappedKey>)>, Error> {
+    fn keys_of_heirs(&self, dir: ObjectId, step: &KeyChange) -> Result<Vec<(ObjectId, Option<WrappedKey>)>, Error> {
         let old = self.spa.zio().keys().wrapping(step.from);
         let heirs = self.mos.heirs(dir, step.from, self.spa.origin_snapshot(self.mos)?)?;
         let changed = heirs.into_iter().map(|info| {
@@ -449,19 +450,19 @@ impl TaskCx<'_> {
         changed.collect()
     }
 
-    fn store_keys(&self, step: &KeyChange, changed: &[(u64, Option<WrappedKey>)]) -> Result<(), Error> {
+    fn store_keys(&self, step: &KeyChange, changed: &[(ObjectId, Option<WrappedKey>)]) -> Result<(), Error> {
         let (mos, tx) = (self.mos, self.tx);
         for (object, wrapped) in changed {
             match (wrapped, &step.plan) {
                 (Some(wrapped), Some(plan)) => mos.put_wrapped(tx, *object, wrapped, plan.form(), step.to)?,
-                _ => mos.zap(*object)?.update_u64(tx, "DSL_CRYPTO_ROOT_DDOBJ", step.to)?,
+                _ => mos.zap(*object)?.update_id(tx, "DSL_CRYPTO_ROOT_DDOBJ", step.to)?,
             }
         }
         Ok(())
     }
 
     /// Moves the encryption root from directory `from` to `to`, its clone that is promoted; no key changes.
-    pub(in crate::dsl) fn move_root(&self, from: u64, to: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn move_root(&self, from: ObjectId, to: ObjectId) -> Result<(), Error> {
         let step = KeyChange { from, to, plan: None, location: None };
         self.store_keys(&step, &self.keys_of_heirs(from, &step)?)?;
         let keys = self.spa.zio().keys();
@@ -476,7 +477,7 @@ impl TaskCx<'_> {
 impl Mos {
     /// The keys of directory `dir` and of all that inherit them from directory `root`, including those below clones: a clone has the key object of
     /// its origin (OpenZFS: `spa_keystore_change_key_sync_impl`). `origin` is the snapshot that all datasets descend from.
-    fn heirs(&self, dir: u64, root: u64, origin: Option<u64>) -> Result<Vec<KeyInfo>, Error> {
+    fn heirs(&self, dir: ObjectId, root: ObjectId, origin: Option<ObjectId>) -> Result<Vec<KeyInfo>, Error> {
         if dir == root {
             // those too to which no way leads from the root: OpenZFS leaves them behind, with a key that opens them no more
             let (all, mut objects) = (self.under_root(root)?, BTreeSet::new());
@@ -486,7 +487,7 @@ impl Mos {
         while let Some((dir, by_origin)) = todo.pop() {
             let Some(info) = self.key_info(dir)?.filter(|_| seen.insert((dir, by_origin))) else { continue };
             let phys = self.dir_phys(dir)?;
-            let is_clone = phys.origin_obj != 0 && Some(phys.origin_obj) != origin;
+            let is_clone = phys.origin_obj.is_some() && Some(phys.origin_obj) != origin;
             if !by_origin {
                 if info.root_dir != root || is_clone {
                     continue;
@@ -495,10 +496,10 @@ impl Mos {
             }
             let children = mos::named_entries(&self.zap(phys.child_dir_zapobj)?)?;
             let children = children.into_iter().filter(|(name, _)| !name.starts_with(['$', '%']));
-            todo.extend(children.map(|(_, child)| (child.first(), false)));
+            todo.extend(children.map(|(_, child)| (child.id(), false)));
             if let Some(clones) = self.zap_if(phys.clones)? {
                 for entry in clones.entries()? {
-                    todo.push((self.dataset_phys(entry?.value.first())?.dir_obj, true));
+                    todo.push((self.dataset_phys(entry?.value.id())?.dir_obj, true));
                 }
             }
         }
@@ -506,9 +507,9 @@ impl Mos {
     }
 
     /// All directories that have their key from directory `root`, wherever they are, itself included.
-    pub(in crate::dsl) fn under_root(&self, root: u64) -> Result<Vec<(u64, KeyInfo)>, Error> {
+    pub(in crate::dsl) fn under_root(&self, root: ObjectId) -> Result<Vec<(ObjectId, KeyInfo)>, Error> {
         let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-        let mut todo: Vec<u64> = self.number("root_dataset")?.into_iter().collect();
+        let mut todo: Vec<ObjectId> = self.id_of("root_dataset")?.into_iter().collect();
         while let Some(dir) = todo.pop() {
             if !seen.insert(dir) {
                 return Err(mos::two_names(dir));

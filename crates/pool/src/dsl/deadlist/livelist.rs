@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::Tx;
 use ondisk::bpobj::livelist_entry_is_free;
 use ondisk::dsl::dir_keys;
@@ -27,7 +27,7 @@ pub(in crate::dsl) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 
 /// The blocks of some parts of a livelist that were not freed again, each as often as it was referred to (OpenZFS: `dsl_process_sub_livelist`).
 /// A block that was freed more often than written is recorded as a wrong counter of the livelist, `id`.
-fn alive(mos: &Mos, id: u64, parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
+fn alive(mos: &Mos, id: ObjectId, parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
     let mut count: HashMap<[u64; 3], (BlkPtr, u64, i64)> = HashMap::new();
     for part in parts {
         part.for_each(&mut |bp| {
@@ -53,9 +53,9 @@ fn alive(mos: &Mos, id: u64, parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
 
 impl Spa {
     /// Condenses or removes the livelist of a clone, in its sync.
-    pub(in crate::dsl) fn tend_livelist(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn tend_livelist(&self, mos: &Mos, tx: &Tx, head: ObjectId) -> Result<(), Error> {
         let phys = mos.dataset_phys(head)?;
-        let Some(id) = mos.extra(phys.dir_obj, dir_keys::LIVELIST)? else { return Ok(()) };
+        let Some(id) = mos.extra_id(phys.dir_obj, dir_keys::LIVELIST)? else { return Ok(()) };
         let own = mos.dir_phys(phys.dir_obj)?.used_breakdown.head;
         let shared = phys.referenced_bytes.saturating_sub(own);
         if phys.referenced_bytes > 0
@@ -68,8 +68,8 @@ impl Spa {
     }
 
     /// Removes the livelist of directory `dir`, if it has one (OpenZFS: `dsl_dir_remove_livelist`).
-    pub(in crate::dsl) fn remove_livelist(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
-        let Some(id) = mos.extra(dir, dir_keys::LIVELIST)? else { return Ok(()) };
+    pub(in crate::dsl) fn remove_livelist(&self, mos: &Mos, tx: &Tx, dir: ObjectId) -> Result<(), Error> {
+        let Some(id) = mos.extra_id(dir, dir_keys::LIVELIST)? else { return Ok(()) };
         mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
         let list = Deadlist::open(mos, id)?;
         self.with_empty_bpobj(mos, tx, |count| list.free(tx, count))?;
@@ -111,24 +111,30 @@ impl Spa {
     }
 
     /// Queues the livelist of the clone in directory `dir`, which is destroyed, to be processed.
-    pub(in crate::dsl) fn delete_by_livelist(&self, mos: &Mos, tx: &Tx, dir: u64, livelist: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn delete_by_livelist(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        dir: ObjectId,
+        livelist: ObjectId,
+    ) -> Result<(), Error> {
         mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
-        let deleted = match mos.number(DELETED_CLONES)? {
+        let deleted = match mos.id_of(DELETED_CLONES)? {
             Some(id) => id,
             None => {
                 let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
-                mos.root_zap()?.add_u64(tx, DELETED_CLONES, id)?;
+                mos.root_zap()?.add_id(tx, DELETED_CLONES, id)?;
                 id
             }
         };
-        Ok(mos.zap(deleted)?.add_int(tx, livelist, livelist)?)
+        Ok(mos.zap(deleted)?.add_int(tx, livelist.0, livelist.0)?)
     }
 
     /// Frees the blocks of one part of one destroyed clone's livelist, and returns how many; `None` if there is nothing left.
     pub(in crate::dsl) fn free_deleted_clone(&self, mos: &Mos, tx: &Tx) -> Result<Option<u64>, Error> {
         let Some(deleted) = mos.named_zap(DELETED_CLONES)? else { return Ok(None) };
         let Some(first) = deleted.entries()?.next().transpose()? else { return Ok(None) };
-        let id = first.value.first();
+        let id = first.value.id();
         let mut livelist = Deadlist::open(mos, id)?;
         if let Some((key, part)) = livelist.lists().first().copied() {
             let blocks = alive(mos, id, &[livelist.list(part)?])?;

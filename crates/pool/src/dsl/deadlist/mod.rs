@@ -12,7 +12,7 @@ pub(in crate::dsl) mod livelist;
 mod tests;
 pub(in crate::dsl) mod write;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use ondisk::dsl::DslDatasetPhys;
 use ondisk::dsl::{DeadlistPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
@@ -25,7 +25,7 @@ use crate::{Dataset, Dir, Error, Pool};
 #[derive(Clone, Debug)]
 pub struct Deadlist {
     pub(in crate::dsl) mos: Mos,
-    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) id: ObjectId,
     pub(in crate::dsl) body: Body,
 }
 
@@ -34,11 +34,11 @@ pub(in crate::dsl) enum Body {
     /// One list.
     Old(Bpobj),
     /// Lists by lowest birth: (blocks born after this txg, object), ascending.
-    Keyed { phys: DeadlistPhys, lists: Vec<(Txg, u64)> },
+    Keyed { phys: DeadlistPhys, lists: Vec<(Txg, ObjectId)> },
 }
 
 impl Deadlist {
-    pub(in crate::dsl) fn open(mos: &Mos, id: u64) -> Result<Deadlist, Error> {
+    pub(in crate::dsl) fn open(mos: &Mos, id: ObjectId) -> Result<Deadlist, Error> {
         let object = mos.object(id)?;
         if object.phys().object_type == ObjectType::BPOBJ {
             return Ok(Deadlist { mos: mos.clone(), id, body: Body::Old(Bpobj::open(mos, id)?) });
@@ -49,7 +49,7 @@ impl Deadlist {
         zap.for_each_number(&mut |key: &[u8], list| {
             let txg = str::from_utf8(key).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
             let broken = || Error::corrupt(id, format!("deadlist key '{}' is no number", key.escape_ascii()));
-            lists.push((Txg(txg.ok_or_else(broken)?), list));
+            lists.push((Txg(txg.ok_or_else(broken)?), ObjectId(list)));
             Ok::<(), Error>(())
         })?;
         lists.sort_unstable();
@@ -58,13 +58,13 @@ impl Deadlist {
 
     /// Its object in the MOS.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.id
     }
 
     /// The lists: lowest birth (exclusive) and object. An old deadlist is one list of all births.
     #[must_use]
-    pub fn lists(&self) -> Vec<(Txg, u64)> {
+    pub fn lists(&self) -> Vec<(Txg, ObjectId)> {
         match &self.body {
             Body::Old(list) => vec![(Txg(0), list.id())],
             Body::Keyed { lists, .. } => lists.clone(),
@@ -75,7 +75,7 @@ impl Deadlist {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn list(&self, id: u64) -> Result<Bpobj, Error> {
+    pub fn list(&self, id: ObjectId) -> Result<Bpobj, Error> {
         Bpobj::open(&self.mos, id)
     }
 
@@ -128,7 +128,7 @@ impl Deadlist {
 impl Pool {
     pub(in crate::dsl) fn deadlist_of(&self, phys: &DslDatasetPhys) -> Result<Option<Deadlist>, Error> {
         match phys.deadlist_obj {
-            0 => Ok(None),
+            ObjectId::NONE => Ok(None),
             id => Deadlist::open(&self.mos, id).map(Some),
         }
     }
@@ -141,7 +141,7 @@ impl Dataset {
     /// When the MOS cannot be read.
     pub fn deadlist(&self) -> Result<Option<Deadlist>, Error> {
         match self.phys().deadlist_obj {
-            0 => Ok(None),
+            ObjectId::NONE => Ok(None),
             id => Deadlist::open(&self.pool().mos, id).map(Some),
         }
     }
@@ -153,6 +153,6 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn livelist(&self) -> Result<Option<Deadlist>, Error> {
-        self.field(dir_keys::LIVELIST)?.map(|id| Deadlist::open(&self.pool.mos, id)).transpose()
+        self.field_id(dir_keys::LIVELIST)?.map(|id| Deadlist::open(&self.pool.mos, id)).transpose()
     }
 }

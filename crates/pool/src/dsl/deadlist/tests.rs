@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use ondisk::BlkPtr;
 
 use super::Deadlist;
@@ -33,7 +33,7 @@ fn deadlists_sort_by_birth_and_share_an_empty_list() {
     list.insert_many(&tx, &blocks, &mut count).unwrap();
     assert_eq!((uses.get(), list.space(), open(id).space()), (1, space_of(&blocks), space_of(&blocks)));
     assert_eq!(births(&open(id)), [(0, 2), (10, 2), (20, 0), (30, 2)]);
-    let other = open(list.clone_with(&tx, Txg(30), 0, &[], &mut count).unwrap());
+    let other = open(list.clone_with(&tx, Txg(30), ObjectId(0), &[], &mut count).unwrap());
     assert_eq!((births(&other), uses.get()), (vec![(0, 0), (10, 0), (20, 0)], 4));
     let mut other = other;
     other.insert_many(&tx, &[pointer(15, 1)], &mut count).unwrap();
@@ -53,7 +53,7 @@ fn deadlists_sort_by_birth_and_share_an_empty_list() {
     let free = Bpobj::open(&mos, Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap()).unwrap();
     // the lists that were joined are one now
     let mut lists = open(id).contents().unwrap();
-    let away = lists.split_off(&Txg(20)).into_values().flatten().collect::<Vec<u64>>();
+    let away = lists.split_off(&Txg(20)).into_values().flatten().collect::<Vec<ObjectId>>();
     free.append_lists(&tx, &away).unwrap();
     space.sub(Bpobj::open(&mos, free.id()).unwrap().space());
     open(id).rebuild(&tx, &lists, space, &mut count).unwrap();
@@ -77,12 +77,12 @@ fn a_deadlist_of_many_keys_is_made_and_emptied_at_once() {
     let open = |id| Deadlist::open(&mos, id).unwrap();
     let first = Deadlist::create(&mos, &tx).unwrap();
     let keys: Vec<Txg> = (0..5000).map(Txg).collect();
-    let id = open(first).clone_with(&tx, Txg(u64::MAX), 0, &keys, &mut count).unwrap();
+    let id = open(first).clone_with(&tx, Txg(u64::MAX), ObjectId(0), &keys, &mut count).unwrap();
     let mut list = open(id);
     assert_eq!((list.lists().len(), uses.get()), (5000, 5000));
     list.insert_many(&tx, &[pointer(1, 1), pointer(2500, 2), pointer(5000, 3)], &mut count).unwrap();
     // what follows has the same keys and more, and nothing in them
-    let next = Deadlist::succeed((&mos, &tx), id, 0, &[Txg(4999), Txg(9000)], &mut count).unwrap();
+    let next = Deadlist::succeed((&mos, &tx), id, ObjectId(0), &[Txg(4999), Txg(9000)], &mut count).unwrap();
     let keys_of = |id| open(id).lists().into_iter().map(|(key, _)| key).collect::<Vec<Txg>>();
     assert_eq!(keys_of(next), keys.iter().copied().chain([Txg(9000)]).collect::<Vec<Txg>>());
     assert_eq!((open(next).empties(empty_list(&mos).unwrap()), open(next).space()), (5001, Space::default()));

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use dmu::{NewZap, Tx, Zap, ZapValue};
 use ondisk::dsl::DeadlistPhys;
 use ondisk::{BlkPtr, ObjectType};
@@ -39,11 +39,11 @@ const NEW: NewZap = NewZap {
 };
 
 /// The contents that a deadlist is to have: its keys, and the lists of each, none of them the shared empty one.
-pub(in crate::dsl) type Lists = BTreeMap<Txg, Vec<u64>>;
+pub(in crate::dsl) type Lists = BTreeMap<Txg, Vec<ObjectId>>;
 
 impl Deadlist {
     /// Makes a deadlist without keys.
-    pub(in crate::dsl) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create(mos: &Mos, tx: &Tx) -> Result<ObjectId, Error> {
         let zap = Zap::create_with(tx, &mos.objset, &NEW)?;
         zap.object().set_bonus(tx, &DeadlistPhys::default().encode(OURS))?;
         Ok(zap.object().id())
@@ -53,19 +53,19 @@ impl Deadlist {
     /// `dsl_deadlist_clone`, `dsl_deadlist_add_key`). `last_snapshot` as for [`Deadlist::clone_with`].
     pub(in crate::dsl) fn succeed(
         (mos, tx): (&Mos, &Tx),
-        old: u64,
-        last_snapshot: u64,
+        old: ObjectId,
+        last_snapshot: ObjectId,
         more: &[Txg],
         count: &mut EmptyCount<'_>,
-    ) -> Result<u64, Error> {
+    ) -> Result<ObjectId, Error> {
         let is_old = mos.object(old)?.phys().object_type == ObjectType::BPOBJ;
         if is_old || count(0)?.is_none() {
             return Deadlist::open(mos, old)?.clone_with(tx, Txg(u64::MAX), last_snapshot, more, count);
         }
         let empty = create_empty(mos, tx, count)?;
-        let zap = mos.zap(old)?.create_like(tx, &NEW, empty)?;
+        let zap = mos.zap(old)?.create_like(tx, &NEW, empty.0)?;
         zap.object().set_bonus(tx, &DeadlistPhys::default().encode(OURS))?;
-        more.iter().try_for_each(|key| zap.update_int(tx, key.0, empty))?;
+        more.iter().try_for_each(|key| zap.update_int(tx, key.0, empty.0))?;
         match zap.count() {
             0 => drop_empty(mos, tx, count)?,
             1 => {}
@@ -75,10 +75,10 @@ impl Deadlist {
     }
 
     /// Makes a deadlist of `lists`, by key.
-    fn create_with(mos: &Mos, tx: &Tx, lists: &[(Txg, u64)]) -> Result<u64, Error> {
+    fn create_with(mos: &Mos, tx: &Tx, lists: &[(Txg, ObjectId)]) -> Result<ObjectId, Error> {
         let id = Deadlist::create(mos, tx)?;
         let entries: Vec<(String, ZapValue)> =
-            lists.iter().map(|(key, list)| (format!("{:x}", key.0), ZapValue::from_u64(*list))).collect();
+            lists.iter().map(|(key, list)| (format!("{:x}", key.0), ZapValue::from_u64(list.0))).collect();
         mos.zap(id)?.add_many(tx, &entries)?;
         Ok(id)
     }
@@ -96,7 +96,7 @@ impl Deadlist {
     }
 
     /// How many keys have the shared empty list `empty`.
-    pub(in crate::dsl) fn empties(&self, empty: Option<u64>) -> u64 {
+    pub(in crate::dsl) fn empties(&self, empty: Option<ObjectId>) -> u64 {
         match &self.body {
             Body::Old(_) => 0,
             Body::Keyed { lists, .. } => lists.iter().filter(|(_, list)| Some(*list) == empty).count() as u64,
@@ -106,7 +106,7 @@ impl Deadlist {
     /// Its keys with their lists, without the shared empty one.
     pub(in crate::dsl) fn contents(&self) -> Result<Lists, Error> {
         let empty = empty_list(&self.mos)?;
-        let own = |list: u64| if Some(list) == empty { Vec::new() } else { vec![list] };
+        let own = |list: ObjectId| if Some(list) == empty { Vec::new() } else { vec![list] };
         Ok(self.lists().into_iter().map(|(key, list)| (key, own(list))).collect())
     }
 
@@ -118,7 +118,7 @@ impl Deadlist {
         lists: &Lists,
         space: Space,
         count: &mut EmptyCount<'_>,
-    ) -> Result<u64, Error> {
+    ) -> Result<ObjectId, Error> {
         let mos = self.mos.clone();
         let empties_before = self.empties(empty_list(&mos)?);
         let Body::Keyed { lists: old, .. } = &self.body else {
@@ -143,7 +143,7 @@ impl Deadlist {
             let zap = self.zap()?;
             for (key, list) in changes {
                 match list {
-                    Some(list) => zap.update_int(tx, key.0, list)?,
+                    Some(list) => zap.update_int(tx, key.0, list.0)?,
                     None => remove_int_present(tx, &zap, key.0)?,
                 }
             }
@@ -160,7 +160,12 @@ impl Deadlist {
     }
 
     /// Removes many keys at once; the list of each is joined to that of the next lower key that stays. Gives its object.
-    pub(in crate::dsl) fn remove_keys(self, tx: &Tx, keys: &[Txg], count: &mut EmptyCount<'_>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn remove_keys(
+        self,
+        tx: &Tx,
+        keys: &[Txg],
+        count: &mut EmptyCount<'_>,
+    ) -> Result<ObjectId, Error> {
         let (id, space) = (self.id, self.space());
         if matches!(self.body, Body::Old(_)) || keys.is_empty() {
             return Ok(id);
@@ -247,7 +252,7 @@ impl Deadlist {
     }
 
     /// List `n`, one of its own in any case: the shared empty one is replaced.
-    fn own_list(&mut self, tx: &Tx, n: usize, count: &mut EmptyCount<'_>) -> Result<u64, Error> {
+    fn own_list(&mut self, tx: &Tx, n: usize, count: &mut EmptyCount<'_>) -> Result<ObjectId, Error> {
         let empty = empty_list(&self.mos)?;
         let (zap, mos) = (self.zap()?, self.mos.clone());
         let bug = self.bug(&format!("no list {n}"));
@@ -255,7 +260,7 @@ impl Deadlist {
         let Some((key, id)) = lists.get_mut(n) else { return Err(bug) };
         if Some(*id) == empty {
             *id = Bpobj::create(&mos, tx, LIST_BLOCK)?;
-            zap.update_int(tx, key.0, *id)?;
+            zap.update_int(tx, key.0, id.0)?;
             drop_empty(&mos, tx, count)?;
         }
         Ok(*id)
@@ -267,7 +272,7 @@ impl Deadlist {
         let Body::Keyed { lists, .. } = &mut self.body else { return Ok(()) };
         let id = create_empty(&self.mos, tx, count)?;
         if let Some(zap) = zap {
-            zap.add_int(tx, txg.0, id)?;
+            zap.add_int(tx, txg.0, id.0)?;
         }
         let at = lists.partition_point(|(key, _)| *key < txg);
         lists.insert(at, (txg, id));
@@ -286,7 +291,7 @@ impl Deadlist {
         lists.iter().position(|(key, _)| *key == txg).ok_or_else(|| self.broken(format!("no key {txg}")))
     }
 
-    fn forget(&mut self, tx: &Tx, n: usize) -> Result<u64, Error> {
+    fn forget(&mut self, tx: &Tx, n: usize) -> Result<ObjectId, Error> {
         let (zap, bug) = (self.zap()?, self.bug("no keys"));
         let Body::Keyed { lists, .. } = &mut self.body else { return Err(bug) };
         let (key, id) = lists.remove(n);
@@ -313,10 +318,10 @@ impl Deadlist {
         &self,
         tx: &Tx,
         until: Txg,
-        last_snapshot: u64,
+        last_snapshot: ObjectId,
         more: &[Txg],
         count: &mut EmptyCount<'_>,
-    ) -> Result<u64, Error> {
+    ) -> Result<ObjectId, Error> {
         let mut keys: Vec<Txg> = match &self.body {
             Body::Keyed { lists, .. } => lists.iter().map(|(key, _)| *key).filter(|key| *key < until).collect(),
             Body::Old(_) => self.keys_of_chain(last_snapshot)?,
@@ -325,14 +330,14 @@ impl Deadlist {
         keys.sort_unstable();
         keys.dedup();
         let empties = create_empties(&self.mos, tx, keys.len(), count)?;
-        let lists: Vec<(Txg, u64)> = keys.into_iter().zip(empties).collect();
+        let lists: Vec<(Txg, ObjectId)> = keys.into_iter().zip(empties).collect();
         Deadlist::create_with(&self.mos, tx, &lists)
     }
 
     /// The txgs of the snapshots before each of a chain (OpenZFS: `dsl_deadlist_regenerate`).
-    fn keys_of_chain(&self, mut snapshot: u64) -> Result<Vec<Txg>, Error> {
+    fn keys_of_chain(&self, mut snapshot: ObjectId) -> Result<Vec<Txg>, Error> {
         let mut keys: Vec<Txg> = Vec::new();
-        while snapshot != 0 {
+        while snapshot.is_some() {
             let phys = Mos::bonus(&self.mos.object(snapshot)?, ondisk::dsl::DslDatasetPhys::decode)?;
             if keys.last().is_some_and(|last| *last <= phys.prev_snap_txg) {
                 return Err(Error::corrupt(snapshot, "the chain of snapshots does not go back in time"));
@@ -346,8 +351,8 @@ impl Deadlist {
 }
 
 /// The changes of a deadlist of `old` lists, by key, that make it one of `new`: the new list of a key, or none.
-fn changes(old: &[(Txg, u64)], new: &[(Txg, u64)]) -> Vec<(Txg, Option<u64>)> {
-    let list_of = |lists: &[(Txg, u64)], key: Txg| {
+fn changes(old: &[(Txg, ObjectId)], new: &[(Txg, ObjectId)]) -> Vec<(Txg, Option<ObjectId>)> {
+    let list_of = |lists: &[(Txg, ObjectId)], key: Txg| {
         let n = lists.binary_search_by_key(&key, |(key, _)| *key).ok()?;
         lists.get(n).map(|(_, list)| *list)
     };
@@ -357,6 +362,6 @@ fn changes(old: &[(Txg, u64)], new: &[(Txg, u64)]) -> Vec<(Txg, Option<u64>)> {
 }
 
 /// Frees a list, or lets go of the shared empty one.
-fn release(mos: &Mos, tx: &Tx, id: u64, count: &mut EmptyCount<'_>) -> Result<(), Error> {
+fn release(mos: &Mos, tx: &Tx, id: ObjectId, count: &mut EmptyCount<'_>) -> Result<(), Error> {
     if empty_list(mos)? == Some(id) { drop_empty(mos, tx, count) } else { Bpobj::free(mos, tx, id) }
 }

@@ -20,10 +20,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::{Ended, NewObject, Object, Tx};
 use ondisk::bpobj::{BptreeEntry, BptreePhys};
-use ondisk::{BlkPtr, ObjectType};
+use ondisk::{BlkPtr, ObjectType, Position};
 use zio::Bookmark;
 
 use crate::Error;
@@ -98,15 +98,15 @@ impl Spa {
 
     /// Returns whether there are blocks left that can be freed.
     fn has_freeing(&self, mos: &Mos) -> Result<bool, Error> {
-        if mos.number(DELETED_CLONES)?.is_some() {
+        if mos.id_of(DELETED_CLONES)?.is_some() {
             return Ok(true);
         }
-        if let Some(id) = mos.number(FREE_BPOBJ)?
+        if let Some(id) = mos.id_of(FREE_BPOBJ)?
             && !Bpobj::open(mos, id)?.is_empty()
         {
             return Ok(true);
         }
-        Ok(mos.number(BPTREE)?.is_some() && !self.frees.is_stalled())
+        Ok(mos.id_of(BPTREE)?.is_some() && !self.frees.is_stalled())
     }
 
     /// Resumes the freeing that an earlier import, by any implementation, left unfinished.
@@ -134,15 +134,16 @@ impl Spa {
 
     /// Accounts the space that is being freed (in directory `$FREE`).
     pub(in crate::dsl) fn did_use_free(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {
-        let root = mos.number("root_dataset")?.ok_or_else(|| Error::corrupt(1, "no root directory"))?;
+        let root =
+            mos.id_of("root_dataset")?.ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "no root directory"))?;
         let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
-        let free = children.map(|zap| zap.lookup_u64(FREE_DIR)).transpose()?.flatten();
+        let free = children.map(|zap| zap.lookup_id(FREE_DIR)).transpose()?.flatten();
         let free = free.ok_or_else(|| Error::corrupt(root, "no directory for what is being freed"))?;
         mos.did_use(tx, free, Used::Head, delta)
     }
 
     fn free_listed(&self, mos: &Mos, tx: &Tx, budget: &mut Budget) -> Result<(), Error> {
-        let Some(id) = mos.number(FREE_BPOBJ)? else { return Ok(()) };
+        let Some(id) = mos.id_of(FREE_BPOBJ)? else { return Ok(()) };
         let list = Bpobj::open(mos, id)?;
         if list.is_empty() || budget.is_spent() {
             return Ok(());
@@ -161,7 +162,7 @@ impl Spa {
     }
 
     fn free_trees(&self, mos: &Mos, tx: &Tx, budget: &mut Budget) -> Result<(), Error> {
-        let Some(id) = mos.number(BPTREE)? else { return Ok(()) };
+        let Some(id) = mos.id_of(BPTREE)? else { return Ok(()) };
         let object = mos.object(id)?;
         let mut phys = Mos::bonus(&object, BptreePhys::decode)?;
         let mut damaged = false;
@@ -187,7 +188,7 @@ impl Spa {
                 }
                 Ended::Paused(at) | Ended::Damaged(at, _) => {
                     damaged |= matches!(ended, Ended::Damaged(..));
-                    entry.bookmark = [at.objset, at.object, 0, at.blkid];
+                    entry.bookmark = Position { objset: at.objset, object: at.object, level: 0, blkid: at.blkid };
                     put_entry(&object, tx, n, &entry)?;
                 }
             }
@@ -202,8 +203,8 @@ impl Spa {
     }
 
     fn free_tree(&self, mos: &Mos, entry: &BptreeEntry, budget: &mut Budget) -> (Ended, Delta) {
-        let [objset, object, _, blkid] = entry.bookmark;
-        let resume = (entry.bookmark != [0; 4]).then(|| Bookmark::new(objset, object, 0, blkid));
+        let Position { objset, object, blkid, .. } = entry.bookmark;
+        let resume = (entry.bookmark != Position::default()).then(|| Bookmark::new(objset, object, 0, blkid));
         let (mut blocks, mut sum): (Vec<BlkPtr>, _) = (Vec::new(), Delta::default());
         let mut room = || {
             let some = !budget.is_spent();
@@ -229,12 +230,12 @@ impl Spa {
         since: Txg,
         space: Delta,
     ) -> Result<(), Error> {
-        let object = match mos.number(BPTREE)? {
+        let object = match mos.id_of(BPTREE)? {
             Some(id) => mos.object(id)?,
             None => self.new_bptree(mos, tx)?,
         };
         let mut phys = Mos::bonus(&object, BptreePhys::decode)?;
-        put_entry(&object, tx, phys.end, &BptreeEntry { bp: *bp, birth_txg: since, bookmark: [0; 4] })?;
+        put_entry(&object, tx, phys.end, &BptreeEntry { bp: *bp, birth_txg: since, bookmark: Position::default() })?;
         phys.end += 1;
         phys.bytes = phys.bytes.wrapping_add(space.used as u64);
         phys.comp = phys.comp.wrapping_add(space.comp as u64);
@@ -254,7 +255,7 @@ impl Spa {
         };
         let object = mos.objset.alloc_object(tx, &new)?;
         object.set_bonus(tx, &BptreePhys::default().encode(OURS))?;
-        mos.root_zap()?.add_u64(tx, BPTREE, object.id())?;
+        mos.root_zap()?.add_id(tx, BPTREE, object.id())?;
         self.feature_increment(mos, tx, "async_destroy")?;
         Ok(object.reload()?)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use base::ObjectId;
 use ondisk::BlkPtr;
 use ondisk::bpobj::{BptreeEntry, livelist_entry_is_free};
 
@@ -17,7 +18,7 @@ impl Pool {
     /// When the MOS cannot be read.
     pub fn deferred_frees(&self) -> Result<Vec<Bpobj>, Error> {
         let ids = [self.mos_lookup("sync_bplist")?, self.mos_lookup("free_bpobj")?];
-        ids.into_iter().flatten().filter(|id| *id != 0).map(|id| Bpobj::open(&self.mos, id)).collect()
+        ids.into_iter().flatten().filter(|id| id.is_some()).map(|id| Bpobj::open(&self.mos, id)).collect()
     }
 
     /// The trees of datasets that are being destroyed in the background (OpenZFS: `dp_bptree_obj`).
@@ -25,7 +26,7 @@ impl Pool {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn destroyed_trees(&self) -> Result<Vec<BptreeEntry>, Error> {
-        match self.mos_lookup("bptree_obj")?.filter(|id| *id != 0) {
+        match self.mos_lookup("bptree_obj")?.filter(|id| id.is_some()) {
             Some(id) => bptree_entries(&self.mos, id),
             None => Ok(Vec::new()),
         }
@@ -36,12 +37,12 @@ impl Pool {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn deleted_livelists(&self) -> Result<Vec<Deadlist>, Error> {
-        let Some(id) = self.mos_lookup("com.delphix:deleted_clones")?.filter(|id| *id != 0) else {
+        let Some(id) = self.mos_lookup("com.delphix:deleted_clones")?.filter(|id| id.is_some()) else {
             return Ok(Vec::new());
         };
         let mut lists = Vec::new();
         for entry in self.mos.zap(id)?.entries()? {
-            if let Some(id) = entry?.value.u64() {
+            if let Some(id) = entry?.value.u64().map(ObjectId) {
                 lists.push(Deadlist::open(&self.mos, id)?);
             }
         }

@@ -17,7 +17,7 @@ pub(in crate::dsl) mod snapshot;
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Objset, Tx};
 use ondisk::BlkPtr;
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys, dataset_keys, dir_keys};
@@ -65,11 +65,11 @@ impl Spa {
     /// `dsl_destroy_inconsistent`). One that cannot be destroyed now stays for the next import.
     pub(in crate::dsl) fn destroy_inconsistent(self: &Arc<Self>) -> Result<(), Error> {
         let mos = self.live_mos()?;
-        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let Some(root) = mos.id_of("root_dataset")? else { return Ok(()) };
         let mut heads = Vec::new();
         // a directory that cannot be read must not prevent the import
         let _damage = mos.heads_below(root, self.name(), &mut heads, 0);
-        let is_left_over = |id: u64| {
+        let is_left_over = |id: ObjectId| {
             let inconsistent = mos.dataset_phys(id)?.flags & DslDatasetPhys::FLAG_INCONSISTENT != 0;
             Ok::<_, Error>(inconsistent && mos.extra(id, dataset_keys::RESUME_TOGUID)?.is_none())
         };
@@ -88,10 +88,10 @@ impl Spa {
     fn check_destroy(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
         let head = self.find_head(mos, name)?;
         let dir = mos.dir_phys(head.phys.dir_obj)?;
-        if dir.parent_obj == 0 {
+        if dir.parent_obj.is_none() {
             return Err(refused(name, Refusal::Invalid("the pool's own dataset goes with the pool only")));
         }
-        if head.phys.prev_snap_obj != 0 && mos.dataset_phys(head.phys.prev_snap_obj)?.next_snap_obj == head.id {
+        if head.phys.prev_snap_obj.is_some() && mos.dataset_phys(head.phys.prev_snap_obj)?.next_snap_obj == head.id {
             return Err(refused(name, Refusal::HasSnapshots));
         }
         let children = mos.zap(dir.child_dir_zapobj)?;
@@ -112,7 +112,7 @@ impl Spa {
     /// The origin of a clone, if its destruction was deferred and only this clone keeps it.
     fn origin_due_without(&self, mos: &Mos, clone: &Live) -> Result<Option<Live>, Error> {
         let id = clone.phys.prev_snap_obj;
-        if id == 0 || Some(id) == self.origin_snapshot(mos)? {
+        if id.is_none() || Some(id) == self.origin_snapshot(mos)? {
             return Ok(None);
         }
         let origin = mos.live(id)?;
@@ -152,11 +152,11 @@ impl Spa {
         let head = self.check_destroy(cx.mos, name)?;
         let left_over = format!("{name}/{RECEIVE}");
         let children = cx.mos.zap(cx.mos.dir_phys(head.phys.dir_obj)?.child_dir_zapobj)?;
-        let received = match children.lookup_u64(RECEIVE)? {
+        let received = match children.lookup_id(RECEIVE)? {
             Some(_) => Some(self.check_destroy(cx.mos, &left_over)?),
             None => None,
         };
-        let ids: Vec<u64> = received.iter().map(|live| live.id).chain([head.id]).collect();
+        let ids: Vec<ObjectId> = received.iter().map(|live| live.id).chain([head.id]).collect();
         self.dsl.open_datasets.evict(&ids, cx.tx.txg()).map_err(|why| refused(name, why))?;
         if let Some(received) = received {
             self.destroy_checked(cx, &left_over, &received)?;
@@ -177,7 +177,7 @@ impl Spa {
         let how = self.hand_over(mos, tx, head, at_once)?;
         let what = format!("({how}, mintxg={})", head.phys.prev_snap_txg);
         self.log_named(mos, tx, "destroy", (name, head.id), &what)?;
-        mos.edit_dir(tx, dir, |dir| dir.head_dataset_obj = 0)?;
+        mos.edit_dir(tx, dir, |dir| dir.head_dataset_obj = ObjectId::NONE)?;
         mos.objset.free_object(tx, head.phys.snapnames_zapobj)?;
         self.drop_marks(mos, tx, head.id)?;
         self.free_dataset_object(mos, tx, head.id)?;
@@ -200,16 +200,16 @@ impl Spa {
     /// Detaches a clone from its origin. Returns the origin if it is destroyed too.
     fn leave_origin(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<Option<Live>, Error> {
         let id = head.phys.prev_snap_obj;
-        if id == 0 {
+        if id.is_none() {
             return Ok(None);
         }
         let origin = mos.live(id)?;
         if let Some(clones) = mos.zap_if(origin.phys.next_clones_obj)? {
-            clones.remove_int(tx, head.id)?;
+            clones.remove_int(tx, head.id.0)?;
         }
         mos.edit_dataset(tx, id, |phys| mos.count(id, "children", &mut phys.num_children, -1))?;
         if let Some(clones) = mos.zap_if(mos.dir_phys(origin.phys.dir_obj)?.clones)? {
-            clones.remove_int(tx, head.id)?;
+            clones.remove_int(tx, head.id.0)?;
         }
         let origin = mos.live(id)?;
         let is_clone = Some(id) != self.origin_snapshot(mos)?;
@@ -236,7 +236,7 @@ impl Spa {
         let dir = mos.dir_phys(id)?;
         let (used, comp, uncomp) = (dir.used_bytes as i64, dir.compressed_bytes as i64, dir.uncompressed_bytes as i64);
         let mut space = Delta { used, comp, uncomp };
-        let livelist = mos.extra(id, dir_keys::LIVELIST)?;
+        let livelist = mos.extra_id(id, dir_keys::LIVELIST)?;
         let how = if let Some(livelist) = livelist {
             let own = Deadlist::open(mos, livelist)?.space();
             self.delete_by_livelist(mos, tx, id, livelist)?;
@@ -259,7 +259,7 @@ impl Spa {
     /// Finds all blocks of a head that are freed in the same txg, in pools without background freeing, before anything changes. A damaged tree is
     /// not freed.
     fn blocks_at_once(&self, mos: &Mos, head: &Live) -> Result<Option<(Vec<BlkPtr>, Delta)>, Error> {
-        let by_livelist = mos.extra(head.phys.dir_obj, dir_keys::LIVELIST)?.is_some();
+        let by_livelist = mos.extra_id(head.phys.dir_obj, dir_keys::LIVELIST)?.is_some();
         if by_livelist || self.feature_enabled(mos, "async_destroy")? {
             return Ok(None);
         }
@@ -278,7 +278,7 @@ impl Spa {
     }
 
     /// Frees a directory without a dataset, `name` in its parent (OpenZFS: `dsl_dir_destroy_sync`).
-    fn destroy_dir(&self, mos: &Mos, tx: &Tx, id: u64, name: &str) -> Result<(), Error> {
+    fn destroy_dir(&self, mos: &Mos, tx: &Tx, id: ObjectId, name: &str) -> Result<(), Error> {
         let dir: DslDirPhys = mos.dir_phys(id)?;
         mos.adjust_count(tx, dir.parent_obj, dir_keys::FILESYSTEM_COUNT, -1)?;
         let unused = dir.reserved.saturating_sub(used_of(&dir));
@@ -295,11 +295,11 @@ impl Spa {
         }
         if let Some(permissions) = mos.zap_if(dir.deleg_zapobj)? {
             for entry in permissions.entries()? {
-                mos.objset.free_object(tx, entry?.value.first())?;
+                mos.objset.free_object(tx, ObjectId(entry?.value.first()))?;
             }
         }
         let zaps = [dir.child_dir_zapobj, dir.props_zapobj, dir.clones, dir.deleg_zapobj];
-        zaps.into_iter().filter(|zap| *zap != 0).try_for_each(|zap| mos.objset.free_object(tx, zap))?;
+        zaps.into_iter().filter(|zap| zap.is_some()).try_for_each(|zap| mos.objset.free_object(tx, zap))?;
         remove_present(tx, &mos.zap(mos.dir_phys(dir.parent_obj)?.child_dir_zapobj)?, name)?;
         self.free_extended(mos, tx, id)
     }

@@ -1,5 +1,6 @@
 //! Destroys snapshots of pools before version 26, whose deadlists have no keys (OpenZFS: `process_old_deadlist`).
 
+use base::ObjectId;
 use dmu::Tx;
 use ondisk::BlkPtr;
 
@@ -17,7 +18,7 @@ impl Spa {
         let snap = mos.live(one.snap.id)?;
         let next = mos.live(snap.phys.next_snap_obj)?;
         let prev = match snap.phys.prev_snap_obj {
-            0 => None,
+            ObjectId::NONE => None,
             id => Some(mos.live(id)?).filter(|prev| prev.phys.next_snap_obj == snap.id),
         };
         let (mut free, mut keep, mut alone, mut sum): (Vec<BlkPtr>, Vec<BlkPtr>, u64, Delta) = Default::default();
@@ -49,11 +50,11 @@ impl Spa {
                 phys.next_snap_obj = next.id;
                 mos.count(prev.id, UNIQUE, &mut phys.unique_bytes, alone.cast_signed());
             })?,
-            (None, 0) => {}
+            (None, ObjectId::NONE) => {}
             (None, origin) => {
                 if let Some(clones) = mos.zap_if(mos.dataset_phys(origin)?.next_clones_obj)? {
-                    clones.remove_int(tx, snap.id)?;
-                    clones.add_int(tx, next.id, next.id)?;
+                    clones.remove_int(tx, snap.id.0)?;
+                    clones.add_int(tx, next.id.0, next.id.0)?;
                 }
             }
         }

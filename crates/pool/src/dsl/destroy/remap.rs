@@ -4,7 +4,7 @@
 //! are listed in a *remap deadlist*, which a snapshot takes over from its head. When the snapshot is destroyed they move to that of the next one,
 //! or, where no dataset refers to them any more, to the pool's list of obsolete segments.
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 use ondisk::dsl::dataset_keys::REMAP_DEADLIST;
 
@@ -24,13 +24,13 @@ const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
 /// The lists of one or more remap deadlists.
 #[derive(Default)]
 struct Remaps {
-    obsolete: Vec<u64>,
+    obsolete: Vec<ObjectId>,
     keep: Lists,
     kept: Space,
 }
 
 impl Remaps {
-    fn take(&mut self, list: &Deadlist, since: Txg, empty: Option<u64>) -> Result<(), Error> {
+    fn take(&mut self, list: &Deadlist, since: Txg, empty: Option<ObjectId>) -> Result<(), Error> {
         for (key, id) in list.lists().into_iter().filter(|(_, id)| Some(*id) != empty) {
             if key >= since {
                 self.obsolete.push(id);
@@ -51,11 +51,11 @@ impl Spa {
     pub(in crate::dsl) fn remap_lists_of_run(&self, mos: &Mos, tx: &Tx, run: &Run<'_>) -> Result<(), Error> {
         let mut own = Vec::new();
         for (n, one) in run.all.iter().enumerate() {
-            if let Some(id) = mos.extra(one.snap.id, REMAP_DEADLIST)? {
+            if let Some(id) = mos.extra_id(one.snap.id, REMAP_DEADLIST)? {
                 own.push((n, Deadlist::open(mos, id)?));
             }
         }
-        let next = mos.extra(run.next.id, REMAP_DEADLIST)?;
+        let next = mos.extra_id(run.next.id, REMAP_DEADLIST)?;
         if own.is_empty() && next.is_none() {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Spa {
             crate::spa::bpobj::write::drop_empties(mos, tx, empties, count)?;
             Ok(id)
         })?;
-        mos.zap(run.next.id)?.update_u64(tx, REMAP_DEADLIST, id)?;
+        mos.zap(run.next.id)?.update_id(tx, REMAP_DEADLIST, id)?;
         if remaps.obsolete.is_empty() { Ok(()) } else { self.note_obsolete(mos, tx, &remaps.obsolete) }
     }
 
@@ -88,17 +88,17 @@ impl Spa {
         let id = self.with_empty_bpobj(mos, tx, |count| {
             Deadlist::succeed((mos, tx), next.phys.deadlist_obj, next.phys.prev_snap_obj, &[], count)
         })?;
-        self.zapify(mos, tx, next.id)?.add_u64(tx, REMAP_DEADLIST, id)?;
+        self.zapify(mos, tx, next.id)?.add_id(tx, REMAP_DEADLIST, id)?;
         self.feature_increment(mos, tx, "obsolete_counts")?;
         Deadlist::open(mos, id)
     }
 
-    fn note_obsolete(&self, mos: &Mos, tx: &Tx, lists: &[u64]) -> Result<(), Error> {
-        let id = match mos.number(OBSOLETE_BPOBJ)? {
+    fn note_obsolete(&self, mos: &Mos, tx: &Tx, lists: &[ObjectId]) -> Result<(), Error> {
+        let id = match mos.id_of(OBSOLETE_BPOBJ)? {
             Some(id) => id,
             None => {
                 let id = Bpobj::create(mos, tx, LIST_BLOCK)?;
-                mos.root_zap()?.add_u64(tx, OBSOLETE_BPOBJ, id)?;
+                mos.root_zap()?.add_id(tx, OBSOLETE_BPOBJ, id)?;
                 self.feature_increment(mos, tx, "obsolete_counts")?;
                 id
             }
@@ -111,21 +111,21 @@ impl Spa {
         &self,
         mos: &Mos,
         tx: &Tx,
-        head: u64,
-        list: u64,
+        head: ObjectId,
+        list: ObjectId,
         keys: &[Txg],
     ) -> Result<(), Error> {
         let remaps = Deadlist::open(mos, list)?;
         let id = self.with_empty_bpobj(mos, tx, |count| remaps.remove_keys(tx, keys, count))?;
         if id != list {
-            mos.zap(head)?.update_u64(tx, REMAP_DEADLIST, id)?;
+            mos.zap(head)?.update_id(tx, REMAP_DEADLIST, id)?;
         }
         Ok(())
     }
 
     /// Frees the remap deadlist of a head that goes.
-    pub(in crate::dsl) fn drop_remap_list(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
-        let Some(id) = mos.extra(head, REMAP_DEADLIST)? else { return Ok(()) };
+    pub(in crate::dsl) fn drop_remap_list(&self, mos: &Mos, tx: &Tx, head: ObjectId) -> Result<(), Error> {
+        let Some(id) = mos.extra_id(head, REMAP_DEADLIST)? else { return Ok(()) };
         mos.zap(head)?.remove(tx, REMAP_DEADLIST)?;
         self.with_empty_bpobj(mos, tx, |count| Deadlist::open(mos, id)?.free(tx, count))?;
         self.feature_decrement(mos, tx, "obsolete_counts")

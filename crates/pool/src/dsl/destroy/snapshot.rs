@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 use ondisk::dsl::{DslDatasetPhys, dataset_keys, dir_keys};
 
@@ -62,7 +62,7 @@ pub(in crate::dsl) struct Run<'a> {
 
 impl Run<'_> {
     /// The deadlist of the dataset behind the run.
-    pub(in crate::dsl) fn next_deadlist(&self) -> u64 {
+    pub(in crate::dsl) fn next_deadlist(&self) -> ObjectId {
         self.next.phys.deadlist_obj
     }
 }
@@ -71,7 +71,7 @@ impl Run<'_> {
 #[derive(Default)]
 struct Merged {
     /// Lists of blocks that no dataset refers to any more.
-    free: Vec<u64>,
+    free: Vec<ObjectId>,
     freed: Space,
     /// Lists to be added to the deadlist of the next dataset.
     keep: Lists,
@@ -106,7 +106,7 @@ impl Spa {
     }
 
     fn destroy_listed(&self, cx: &TaskCx<'_>, names: &[String], defer: bool) -> Result<(), Error> {
-        let (mut failed, mut now, mut later) = (Vec::new(), BTreeMap::<u64, Vec<Doomed>>::new(), Vec::new());
+        let (mut failed, mut now, mut later) = (Vec::new(), BTreeMap::<ObjectId, Vec<Doomed>>::new(), Vec::new());
         let (mut heads, mut seen) = (BTreeMap::new(), BTreeSet::new());
         for name in names {
             let found = self.find_doomed(cx.mos, name, &mut heads);
@@ -206,7 +206,7 @@ impl Spa {
             return all.iter().try_for_each(|one| self.destroy_old(mos, tx, one));
         }
         let prev = match first.snap.phys.prev_snap_obj {
-            0 => None,
+            ObjectId::NONE => None,
             id => Some(mos.live(id)?),
         };
         let after_branch = prev.as_ref().is_some_and(|prev| prev.phys.next_snap_obj != first.snap.id);
@@ -275,7 +275,9 @@ impl Spa {
         if merged.free.is_empty() {
             return Ok(());
         }
-        let list = mos.number(FREE_BPOBJ)?.ok_or_else(|| Error::corrupt(1, "no list of blocks to free"))?;
+        let list = mos
+            .id_of(FREE_BPOBJ)?
+            .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "no list of blocks to free"))?;
         Bpobj::open(mos, list)?.append_lists(tx, &merged.free)?;
         mos.did_use(tx, run.first.snap.phys.dir_obj, Used::Snap, negative(merged.freed))?;
         self.did_use_free(mos, tx, delta(merged.freed))
@@ -292,8 +294,8 @@ impl Spa {
             return mos.edit_dataset(tx, prev.id, |phys| phys.next_snap_obj = next);
         }
         if let Some(clones) = mos.zap_if(prev.phys.next_clones_obj)? {
-            clones.remove_int(tx, first.id)?;
-            clones.add_int(tx, next, next)?;
+            clones.remove_int(tx, first.id.0)?;
+            clones.add_int(tx, next.0, next.0)?;
         }
         Ok(())
     }
@@ -316,10 +318,10 @@ impl Spa {
 
     /// Recalculates the space unique to a head from its sums (OpenZFS: `dsl_dataset_recalc_head_uniq`); the unused part of its refreservation
     /// changes accordingly.
-    pub(in crate::dsl) fn recount_head(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn recount_head(&self, mos: &Mos, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
         let shared = match phys.prev_snap_obj {
-            0 => 0,
+            ObjectId::NONE => 0,
             prev => mos.dataset_phys(prev)?.referenced_bytes,
         };
         let dead = Deadlist::open(mos, phys.deadlist_obj)?.space().used;
@@ -346,21 +348,27 @@ impl Spa {
         if id != head.phys.deadlist_obj {
             mos.edit_dataset(tx, head.id, |phys| phys.deadlist_obj = id)?;
         }
-        match mos.extra(head.id, dataset_keys::REMAP_DEADLIST)? {
+        match mos.extra_id(head.id, dataset_keys::REMAP_DEADLIST)? {
             Some(remaps) => self.remove_remap_keys(mos, tx, head.id, remaps, keys),
             None => Ok(()),
         }
     }
 
     /// Removes keys from the deadlists of all clones, and clones of clones, that were made after them (OpenZFS: `dsl_dir_remove_clones_key`).
-    pub(in crate::dsl) fn remove_clones_keys(&self, mos: &Mos, tx: &Tx, dir: u64, keys: &[Txg]) -> Result<(), Error> {
+    pub(in crate::dsl) fn remove_clones_keys(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        dir: ObjectId,
+        keys: &[Txg],
+    ) -> Result<(), Error> {
         let (mut dirs, mut seen) = (vec![dir], BTreeSet::from([dir]));
         while let Some(dir) = dirs.pop().filter(|_| !keys.is_empty()) {
             let Some(clones) = mos.zap_if(mos.dir_phys(dir)?.clones)? else { continue };
             for entry in clones.entries()? {
-                let clone = mos.live(entry?.value.first())?;
+                let clone = mos.live(ObjectId(entry?.value.first()))?;
                 let origin = mos.dir_phys(clone.phys.dir_obj)?.origin_obj;
-                let born = if origin == 0 { Txg(0) } else { mos.dataset_phys(origin)?.creation_txg };
+                let born = if origin.is_none() { Txg(0) } else { mos.dataset_phys(origin)?.creation_txg };
                 let keys: Vec<Txg> = keys.iter().copied().filter(|key| born > *key).collect();
                 if !keys.is_empty() && seen.insert(clone.phys.dir_obj) {
                     self.remove_keys(mos, tx, &clone, &keys)?;
@@ -372,9 +380,9 @@ impl Spa {
     }
 
     /// Frees the object of a dataset, with its own ZAPs, and drops its use of features. Its key is forgotten, as another dataset may get the number.
-    pub(in crate::dsl) fn free_dataset_object(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn free_dataset_object(&self, mos: &Mos, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
-        for zap in [phys.next_clones_obj, phys.props_obj, phys.userrefs_obj].into_iter().filter(|zap| *zap != 0) {
+        for zap in [phys.next_clones_obj, phys.props_obj, phys.userrefs_obj].into_iter().filter(|zap| zap.is_some()) {
             mos.objset.free_object(tx, zap)?;
         }
         if mos.object(id)?.phys().object_type.is_zap() {
@@ -391,7 +399,7 @@ impl Spa {
     }
 
     /// Frees a directory or dataset, which may have been extended (OpenZFS: `dmu_object_free_zapified`).
-    pub(in crate::dsl) fn free_extended(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn free_extended(&self, mos: &Mos, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         if mos.object(id)?.phys().object_type.is_zap() {
             self.feature_decrement(mos, tx, "extensible_dataset")?;
         }
@@ -399,9 +407,9 @@ impl Spa {
     }
 
     /// Clears `bootfs` if it names a dataset that is destroyed.
-    fn clear_bootfs(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    fn clear_bootfs(&self, mos: &Mos, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         if let Some(props) = mos.named_zap("pool_props")?
-            && props.lookup_u64("bootfs")? == Some(id)
+            && props.lookup_id("bootfs")? == Some(id)
         {
             props.remove(tx, "bootfs")?;
         }

@@ -5,6 +5,7 @@ mod write;
 
 use std::sync::{Arc, OnceLock};
 
+use base::ObjectId;
 use dmu::Zap;
 use ondisk::dsl::{DslDirPhys, dir_keys};
 
@@ -28,7 +29,7 @@ impl OfObject for DirRecord {}
 
 /// A directory of a view, under its name there.
 pub(in crate::dsl) struct DirInner {
-    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) id: ObjectId,
     pub(in crate::dsl) name: String,
     record: Arc<DirRecord>,
     /// The object as a ZAP, once it was asked for.
@@ -38,7 +39,7 @@ pub(in crate::dsl) struct DirInner {
 }
 
 impl DirInner {
-    fn load(pool: &Pool, id: u64, name: String, parent: Option<Arc<DirInner>>) -> Result<Arc<DirInner>, Error> {
+    fn load(pool: &Pool, id: ObjectId, name: String, parent: Option<Arc<DirInner>>) -> Result<Arc<DirInner>, Error> {
         let record = record(pool, id)?;
         Ok(Arc::new(DirInner { id, name, record, extension: OnceLock::new(), parent, props: OnceLock::new() }))
     }
@@ -91,7 +92,7 @@ impl DirInner {
 }
 
 /// The directory in object `id`, as the MOS of a view has it.
-fn record(pool: &Pool, id: u64) -> Result<Arc<DirRecord>, Error> {
+fn record(pool: &Pool, id: ObjectId) -> Result<Arc<DirRecord>, Error> {
     pool.known.of(id, || {
         let object = pool.mos.object(id)?;
         let phys = Mos::bonus(&object, DslDirPhys::decode)?;
@@ -115,7 +116,7 @@ impl Dir {
 
     /// Its object in the MOS.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.inner.id
     }
 
@@ -150,10 +151,10 @@ impl Dir {
     pub fn child(&self, name: &str) -> Result<Option<Dir>, Error> {
         let (pool, list) = (&self.pool, self.phys().child_dir_zapobj);
         let look_up = || match pool.mos.zap_if(list)? {
-            Some(zap) => Ok(zap.lookup_u64(name)?),
+            Some(zap) => Ok(zap.lookup_id(name)?),
             None => Ok(None),
         };
-        match pool.known.number(list, name, look_up)? {
+        match pool.known.id(list, name, look_up)? {
             Some(id) => self.open_child(name, id).map(Some),
             None => Ok(None),
         }
@@ -168,13 +169,13 @@ impl Dir {
         listed.entries()?.iter().map(|(name, id)| self.open_child(name, *id)).collect()
     }
 
-    fn open_child(&self, name: &str, id: u64) -> Result<Dir, Error> {
-        let stray = |parent: u64| {
+    fn open_child(&self, name: &str, id: ObjectId) -> Result<Dir, Error> {
+        let stray = |parent: ObjectId| {
             Error::corrupt(id, format!("directory is listed in '{}', and names {parent} as its parent", self.name()))
         };
         if let Some(inner) = self.pool.names.dir(id) {
             // lists that lead in a circle would be followed without end
-            let parent = inner.parent.as_ref().map_or(0, |p| p.id);
+            let parent = inner.parent.as_ref().map_or(ObjectId::NONE, |p| p.id);
             return if parent == self.id() { Ok(Dir { pool: self.pool.clone(), inner }) } else { Err(stray(parent)) };
         }
         if self.inner.lineage().count() >= DEPTH_MAX {
@@ -195,7 +196,7 @@ impl Dir {
     /// When the MOS cannot be read.
     pub fn head(&self) -> Result<Option<Dataset>, Error> {
         match self.phys().head_dataset_obj {
-            0 => Ok(None),
+            ObjectId::NONE => Ok(None),
             id => Dataset::open_head(self, id).map(Some),
         }
     }
@@ -204,8 +205,8 @@ impl Dir {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn crypto_key_obj(&self) -> Result<Option<u64>, Error> {
-        self.field(dir_keys::CRYPTO_KEY_OBJ)
+    pub fn crypto_key_obj(&self) -> Result<Option<ObjectId>, Error> {
+        self.field_id(dir_keys::CRYPTO_KEY_OBJ)
     }
 
     /// A number with which the directory was extended (see [`dir_keys`]).
@@ -214,6 +215,14 @@ impl Dir {
     /// When the MOS cannot be read.
     pub fn field(&self, key: &str) -> Result<Option<u64>, Error> {
         self.inner.field(&self.pool.mos, key)
+    }
+
+    /// The object that the extension of the directory has under `key` (see [`dir_keys`]).
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn field_id(&self, key: &str) -> Result<Option<ObjectId>, Error> {
+        Ok(self.field(key)?.map(ObjectId))
     }
 
     /// When the list of snapshots last changed: seconds since 1970, nanoseconds.
@@ -267,7 +276,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the MOS cannot be read, or the directory hangs nowhere.
-    pub fn dir_by_id(self: &Arc<Self>, id: u64) -> Result<Dir, Error> {
+    pub fn dir_by_id(self: &Arc<Self>, id: ObjectId) -> Result<Dir, Error> {
         let mut path = vec![id];
         let mut dir = loop {
             let Some(&at) = path.last() else { return self.root_dir() };

@@ -1,6 +1,6 @@
 //! New directories and datasets (OpenZFS: `dsl_dir_create_sync`, `dsl_dataset_create_sync_dd`, `dsl_dataset_snapshot_sync_impl`).
 
-use base::Guid;
+use base::{Guid, ObjectId};
 use dmu::{NewObject, NewZap, Tx, Zap};
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 use ondisk::{BlkPtr, ObjectType};
@@ -19,10 +19,15 @@ const FSID_BITS: u32 = 56;
 
 impl Spa {
     /// Makes a directory under `parent`, or the root.
-    pub(in crate::dsl) fn create_dir(&self, mos: &Mos, tx: &Tx, parent: Option<(u64, &str)>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create_dir(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        parent: Option<(ObjectId, &str)>,
+    ) -> Result<ObjectId, Error> {
         let blank = DslDirPhys {
             creation_time: self.env().now_s(),
-            parent_obj: parent.map_or(0, |(id, _)| id),
+            parent_obj: parent.map_or(ObjectId::NONE, |(id, _)| id),
             flags: DslDirPhys::FLAG_USED_BREAKDOWN,
             ..DslDirPhys::default()
         };
@@ -37,9 +42,9 @@ impl Spa {
         match parent {
             Some((parent, name)) => {
                 let children = mos.dir_phys(parent)?.child_dir_zapobj;
-                mos.zap(children)?.add_u64(tx, name, id)?;
+                mos.zap(children)?.add_id(tx, name, id)?;
             }
-            None => mos.root_zap()?.add_u64(tx, "root_dataset", id)?,
+            None => mos.root_zap()?.add_id(tx, "root_dataset", id)?,
         }
         let props = mos.new_zap(tx, ObjectType::DSL_PROPS)?;
         let children = mos.new_zap(tx, ObjectType::DSL_DIR_CHILD_MAP)?;
@@ -48,7 +53,13 @@ impl Spa {
     }
 
     /// Makes an empty head dataset in directory `dir`; a clone of the snapshot `origin` if one is given.
-    pub(in crate::dsl) fn create_head(&self, mos: &Mos, tx: &Tx, dir: u64, origin: Option<u64>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create_head(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        dir: ObjectId,
+        origin: Option<ObjectId>,
+    ) -> Result<ObjectId, Error> {
         let txg = if tx.txg() == TXG_INITIAL { base::Txg(1) } else { tx.txg() };
         let mut phys = DslDatasetPhys {
             dir_obj: dir,
@@ -78,8 +89,8 @@ impl Spa {
         &self,
         mos: &Mos,
         tx: &Tx,
-        (dir, id): (u64, u64),
-        origin: u64,
+        (dir, id): (ObjectId, ObjectId),
+        origin: ObjectId,
         phys: &mut DslDatasetPhys,
     ) -> Result<(), Error> {
         let from = mos.dataset_phys(origin)?;
@@ -96,25 +107,25 @@ impl Spa {
             .with_empty_bpobj(mos, tx, |feature| deadlist.clone_with(tx, phys.prev_snap_txg, origin, &[], feature))?;
         self.copy_features(mos, tx, origin, id)?;
         let next_clones = match from.next_clones_obj {
-            0 => mos.new_zap(tx, ObjectType::NEXT_CLONES)?,
+            ObjectId::NONE => mos.new_zap(tx, ObjectType::NEXT_CLONES)?,
             id => id,
         };
-        mos.zap(next_clones)?.add_int(tx, id, id)?;
+        mos.zap(next_clones)?.add_int(tx, id.0, id.0)?;
         mos.edit_dataset(tx, origin, |from| {
             from.num_children += 1;
             from.next_clones_obj = next_clones;
         })?;
         mos.edit_dir(tx, dir, |dir| dir.origin_obj = origin)?;
         let clones = match mos.dir_phys(from.dir_obj)?.clones {
-            0 => mos.new_zap(tx, ObjectType::DSL_CLONES)?,
+            ObjectId::NONE => mos.new_zap(tx, ObjectType::DSL_CLONES)?,
             id => id,
         };
         mos.edit_dir(tx, from.dir_obj, |dir| dir.clones = clones)?;
-        Ok(mos.zap(clones)?.add_int(tx, id, id)?)
+        Ok(mos.zap(clones)?.add_int(tx, id.0, id.0)?)
     }
 
     /// Makes the directory, dataset and snapshot that all top datasets descend from: `$ORIGIN` (OpenZFS: `dsl_pool_create_origin`).
-    pub(in crate::dsl) fn create_origin(&self, mos: &Mos, tx: &Tx, root: u64) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create_origin(&self, mos: &Mos, tx: &Tx, root: ObjectId) -> Result<ObjectId, Error> {
         let dir = self.create_dir(mos, tx, Some((root, "$ORIGIN")))?;
         let head = self.create_head(mos, tx, dir, None)?;
         let head_phys = mos.dataset_phys(head)?;
@@ -134,12 +145,12 @@ impl Spa {
         let bonus = snap.encode(OURS);
         let id = mos.new_object(tx, ObjectType::DSL_DATASET, 0, Some((ObjectType::DSL_DATASET, &bonus)))?.id();
         let next = self.with_empty_bpobj(mos, tx, |count| {
-            Deadlist::succeed((mos, tx), head_phys.deadlist_obj, 0, &[snap.creation_txg], count)
+            Deadlist::succeed((mos, tx), head_phys.deadlist_obj, ObjectId::NONE, &[snap.creation_txg], count)
         })?;
         mos.edit_dataset(tx, head, |head| {
             (head.prev_snap_obj, head.prev_snap_txg, head.deadlist_obj) = (id, snap.creation_txg, next);
         })?;
-        mos.zap(head_phys.snapnames_zapobj)?.add_u64(tx, "$ORIGIN", id)?;
+        mos.zap(head_phys.snapnames_zapobj)?.add_id(tx, "$ORIGIN", id)?;
         Ok(id)
     }
 }

@@ -13,7 +13,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use base::{Env, Txg, tunable};
+use base::{Env, ObjectId, Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::{BlkPtr, ObjsetType, ZilHeader};
 use space::Class;
@@ -32,7 +32,7 @@ const ZILSAXATTR: &str = "zilsaxattr";
 /// The pool, for the log of one dataset. (The pool leads to the log: so the reference is weak.)
 struct DatasetLog {
     spa: Weak<Spa>,
-    id: u64,
+    id: ObjectId,
 }
 
 fn refused(error: Error) -> zil::Error {
@@ -49,12 +49,12 @@ impl DatasetLog {
     }
 
     fn bookmark(&self, seq: u64) -> Bookmark {
-        Bookmark { objset: self.id, object: 0, level: Bookmark::ZIL_LEVEL, blkid: seq }
+        Bookmark { objset: self.id, object: ObjectId::NONE, level: Bookmark::ZIL_LEVEL, blkid: seq }
     }
 }
 
 impl LogDevice for DatasetLog {
-    fn objset(&self) -> u64 {
+    fn objset(&self) -> ObjectId {
         self.id
     }
 

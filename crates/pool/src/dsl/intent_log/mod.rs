@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::{Objset, Tx, TxObjects};
 use ondisk::{BlkPtr, ZilHeader};
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ pub(in crate::dsl) struct Logs {
     /// Reasons for which no log may begin.
     suspensions: AtomicUsize,
     /// Logs that were claimed and are not replayed yet, as far as they are kept in memory.
-    claimed: Mutex<BTreeMap<u64, Log>>,
+    claimed: Mutex<BTreeMap<ObjectId, Log>>,
     /// True if any dataset had a log when the pool was opened.
     found: AtomicBool,
     /// True if a log device is gone, and the import was told to do without what is on it.
@@ -45,9 +45,9 @@ pub(in crate::dsl) struct Logs {
 
 /// A dataset with a log.
 struct Logged {
-    id: u64,
+    id: ObjectId,
     name: String,
-    dir: u64,
+    dir: ObjectId,
     objset: Arc<Objset>,
 }
 
@@ -83,7 +83,7 @@ impl Spa {
     /// # Errors
     /// When a part of a log cannot be read, because its device is missing or does not answer, and `lost_ok` does not allow that; nothing was done
     /// then.
-    pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<u64>, Error> {
+    pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<ObjectId>, Error> {
         let (logs, unknown) = with_logs(pool)?;
         if let Some((name, why)) = unknown.into_iter().next().filter(|_| !lost_ok.unknown) {
             let why = format!(
@@ -145,8 +145,8 @@ impl Spa {
     }
 
     /// Closes heads that were opened without their key, only for their headers.
-    pub(in crate::dsl) fn close_claimed(&self, ids: &[u64]) {
-        let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio().keys().contains(*id)).collect();
+    pub(in crate::dsl) fn close_claimed(&self, ids: &[ObjectId]) {
+        let ids: Vec<ObjectId> = ids.iter().copied().filter(|id| !self.zio().keys().contains(*id)).collect();
         // a dataset that is in use has its key
         let _busy = self.dsl.open_datasets.close_unused(&ids);
     }
@@ -166,7 +166,7 @@ impl Spa {
         if empty.is_empty() {
             return Ok(());
         }
-        let ids: Vec<u64> = empty.iter().map(|(log, _)| log.id).collect();
+        let ids: Vec<ObjectId> = empty.iter().map(|(log, _)| log.id).collect();
         self.sync_task(move |cx| cx.end_logs(empty))?;
         self.close_claimed(&ids);
         Ok(())

@@ -188,7 +188,7 @@ impl Dataset {
             "receive_resume_token" => Ok(Some(self.receive_resume_token()?)),
             "encryptionroot" => Ok(Some(self.encryption_root()?)),
             "redact_snaps" => Ok(Some(self.redact_snaps()?.map(|guids| {
-                let texts: Vec<String> = guids.iter().map(u64::to_string).collect();
+                let texts: Vec<String> = guids.iter().map(ToString::to_string).collect();
                 if texts.is_empty() { "none".to_string() } else { texts.join(",") }
             }))),
             _ => Ok(None),
@@ -197,7 +197,7 @@ impl Dataset {
 
     fn prev_own_snapshot(&self) -> Result<Option<String>, Error> {
         let prev = self.phys().prev_snap_obj;
-        let is_own = prev != 0 && self.pool().dataset_phys(prev)?.dir_obj == self.dir().id();
+        let is_own = prev.is_some() && self.pool().dataset_phys(prev)?.dir_obj == self.dir().id();
         if is_own { Ok(self.prev_snap()?.map(|p| p.name().to_string())) } else { Ok(None) }
     }
 
@@ -210,7 +210,7 @@ impl Dataset {
             "creation" => Some(p.creation_time),
             "createtxg" => Some(p.creation_txg.0),
             "guid" => Some(p.guid.0),
-            "objsetid" => Some(self.id()),
+            "objsetid" => Some(self.id().0),
             "used" => Some(self.used()),
             "available" => Some(self.available()?),
             "referenced" => Some(self.referenced()),
@@ -284,9 +284,9 @@ impl Dataset {
             "keyformat" => Some(info.keyformat.map_or(0, KeyFormat::number)),
             "pbkdf2iters" => Some(info.pbkdf2_iters),
             "pbkdf2salt" => Some(info.pbkdf2_salt),
-            "keyguid" => Some(info.wrapped.guid),
+            "keyguid" => Some(info.wrapped.guid.0),
             "keystatus" => Some(self.key_status()?.number()),
-            _ => self.ivset_guid()?,
+            _ => self.ivset_guid()?.map(|guid| guid.0),
         }))
     }
 

@@ -28,7 +28,7 @@ impl Dataset {
     pub(in crate::dsl) fn setting(&self, name: &str) -> Result<Option<Setting>, Error> {
         let def = prop::DATASET.iter().find(|p| p.name == name);
         let inheritable = def.is_none_or(PropDef::is_inheritable);
-        if self.phys().props_obj != 0
+        if self.phys().props_obj.is_some()
             && let Some((value, received)) = self.own_props()?.effective(None, name)
         {
             let source = if received { Source::Received } else { Source::Local };
@@ -52,7 +52,7 @@ impl Dataset {
 
     /// The value of `name` that came with a stream, whether or not it is in force.
     pub(in crate::dsl) fn received_value(&self, name: &str) -> Result<Option<Value>, Error> {
-        if self.phys().props_obj != 0 {
+        if self.phys().props_obj.is_some() {
             return Ok(self.own_props()?.received(name).cloned());
         }
         if self.is_snapshot() {
@@ -75,7 +75,7 @@ impl Dataset {
                 }
             }
         };
-        if self.phys().props_obj != 0 {
+        if self.phys().props_obj.is_some() {
             add(self.own_props()?);
         }
         for (dir, _) in self.sources() {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::{Tx, Zap};
 use ondisk::ObjectType;
 
@@ -173,7 +174,7 @@ impl Spa {
     pub(in crate::dsl) fn check_new_props(
         &self,
         mos: &Mos,
-        parent: u64,
+        parent: ObjectId,
         (kind, when): (TypeMask, When),
         props: &[(String, Value)],
     ) -> Result<(), Error> {
@@ -240,7 +241,7 @@ impl Spa {
         }
         if ds.phys.is_snapshot() && mos.zap(zap.object().id())?.count() == 0 {
             mos.objset.free_object(tx, zap.object().id())?;
-            mos.edit_dataset(tx, ds.id, |phys| phys.props_obj = 0)?;
+            mos.edit_dataset(tx, ds.id, |phys| phys.props_obj = ObjectId::NONE)?;
         }
         let (event, value) = match put {
             Put::Local(value) | Put::Received(value) => ("set", value.to_string()),
@@ -418,7 +419,7 @@ fn own_props(mos: &Mos, tx: &Tx, ds: &Live, put: Put<'_>) -> Result<Option<Zap>,
         return mos.zap_if(mos.dir_phys(ds.phys.dir_obj)?.props_zapobj);
     }
     let there = mos.dataset_phys(ds.id)?.props_obj;
-    if there != 0 || matches!(put, Put::Inherit | Put::Revert) {
+    if there.is_some() || matches!(put, Put::Inherit | Put::Revert) {
         return mos.zap_if(there);
     }
     let new = mos.new_zap(tx, ObjectType::DSL_PROPS)?;
@@ -445,12 +446,12 @@ fn effective(zap: &Zap, def: Option<&PropDef>, name: &str) -> Result<Option<Valu
 
 impl Mos {
     /// The value of property `name` in force in directory `dir`, as it is now; `None` if it is set nowhere.
-    pub(in crate::dsl) fn prop(&self, dir: u64, name: &str) -> Result<Option<Value>, Error> {
+    pub(in crate::dsl) fn prop(&self, dir: ObjectId, name: &str) -> Result<Option<Value>, Error> {
         let def = def_of(name);
         let inheritable = def.is_none_or(PropDef::is_inheritable);
         let mut at = dir;
         for _ in 0..=quota::DEPTH_MAX {
-            if at == 0 {
+            if at.is_none() {
                 return Ok(None);
             }
             let phys = self.dir_phys(at)?;
@@ -459,19 +460,19 @@ impl Mos {
             {
                 return Ok(Some(value));
             }
-            at = if inheritable { phys.parent_obj } else { 0 };
+            at = if inheritable { phys.parent_obj } else { ObjectId::NONE };
         }
         Err(Error::corrupt(dir, "directories are nested too deeply"))
     }
 
     /// As [`Mos::prop`], of a property that is a number; its default if it is set nowhere.
-    pub(in crate::dsl) fn prop_number(&self, dir: u64, name: &str) -> Result<u64, Error> {
+    pub(in crate::dsl) fn prop_number(&self, dir: ObjectId, name: &str) -> Result<u64, Error> {
         let set = self.prop(dir, name)?.and_then(|value| value.number());
         Ok(set.unwrap_or_else(|| def_of(name).map_or(0, PropDef::default_number)))
     }
 
     /// The future value of a number that is not inherited (OpenZFS: `dsl_prop_predict`).
-    fn predict(&self, dir: u64, name: &str, put: Put<'_>) -> Result<u64, Error> {
+    fn predict(&self, dir: ObjectId, name: &str, put: Put<'_>) -> Result<u64, Error> {
         let zap = self.zap(self.dir_phys(dir)?.props_zapobj)?;
         let number = |value: &Value| value.number().unwrap_or(0);
         Ok(match put {
@@ -486,11 +487,11 @@ impl Mos {
     }
 
     /// Returns whether directory `id` is below `above`.
-    pub(in crate::dsl) fn is_below(&self, id: u64, above: u64) -> Result<bool, Error> {
+    pub(in crate::dsl) fn is_below(&self, id: ObjectId, above: ObjectId) -> Result<bool, Error> {
         let mut at = self.dir_phys(id)?.parent_obj;
         for _ in 0..quota::DEPTH_MAX {
             match at {
-                0 => return Ok(false),
+                ObjectId::NONE => return Ok(false),
                 at if at == above => return Ok(true),
                 _ => at = self.dir_phys(at)?.parent_obj,
             }

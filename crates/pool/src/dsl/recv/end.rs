@@ -122,7 +122,7 @@ impl Receiving {
     /// A full stream goes into a clone: objects that it does not mention are those of the origin, and must go.
     #[must_use]
     pub fn replaces_clone(&self) -> bool {
-        self.begun.base != 0 && self.req.begin.fromguid.0 == 0
+        self.begun.base.is_some() && self.req.begin.fromguid.0 == 0
     }
 
     /// The point at which an earlier receive ended, if this one resumes it.

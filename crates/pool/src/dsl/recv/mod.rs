@@ -8,7 +8,7 @@ pub(in crate::dsl) mod end;
 mod raw;
 mod resume;
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use dmu::{Tx, ZapValue};
 use nvlist::NvList;
 use ondisk::ObjsetType;
@@ -55,7 +55,7 @@ pub struct RecvBegin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResumePoint {
     /// Its object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its offset.
     pub offset: u64,
     /// Bytes of the stream up to its end.
@@ -65,11 +65,11 @@ pub struct ResumePoint {
 /// The state set up at the beginning of a receive; see [`Receiving`](crate::Receiving).
 #[derive(Clone, Copy, Debug)]
 pub(in crate::dsl) struct Begun {
-    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) id: ObjectId,
     /// It is a dataset of its own, not a clone that receives for another.
     pub(in crate::dsl) new_fs: bool,
     /// The snapshot that it is a clone of, or 0.
-    pub(in crate::dsl) base: u64,
+    pub(in crate::dsl) base: ObjectId,
     /// The point at which the stream resumes.
     pub(in crate::dsl) resumed: Option<ResumePoint>,
     /// The base was received raw, and this stream is not.
@@ -183,7 +183,7 @@ impl Spa {
         if req.os_type() != ObjsetType::Zfs && children.count() > 0 {
             return req.refuse(Refusal::NotAFilesystem);
         }
-        let encrypted = mos.extra(head.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        let encrypted = mos.extra_id(head.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
         if encrypted && !req.is_raw() && !self.zio().keys().contains(head.id) {
             return req.refuse(Refusal::KeyUnavailable);
         }
@@ -217,7 +217,7 @@ impl Spa {
         let base = self.origin_snapshot(cx.mos)?;
         let id = self.create_head(cx.mos, cx.tx, dir, base)?;
         cx.fill(&cx.mos.live(id)?, req.os_type(), Box::new(|_, _| Ok(())))?;
-        Ok(Begun { id, new_fs: false, base: 0, resumed: None, ivset_diverged: false })
+        Ok(Begun { id, new_fs: false, base: ObjectId::NONE, resumed: None, ivset_diverged: false })
     }
 
     /// The snapshot that an incremental stream goes on from.
@@ -273,13 +273,13 @@ impl Spa {
         let (parent, tail) = self.check_new(mos, &req.fs)?;
         let Some(origin) = &req.origin else {
             let id = self.new_receiving(cx, req, (parent, tail))?;
-            return Ok(Begun { id, new_fs: true, base: 0, resumed: None, ivset_diverged: false });
+            return Ok(Begun { id, new_fs: true, base: ObjectId::NONE, resumed: None, ivset_diverged: false });
         };
         let origin = self.find_snapshot(mos, origin)?;
         if !full && origin.phys.guid != req.begin.fromguid {
             return req.refuse(Refusal::NoBase);
         }
-        let encrypted = mos.extra(origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        let encrypted = mos.extra_id(origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
         if encrypted && req.has(stream::EMBED_DATA) {
             return req.refuse(Refusal::Invalid("an encrypted dataset has no embedded blocks"));
         }
@@ -302,7 +302,7 @@ impl Spa {
     }
 
     /// A new dataset, empty. A raw one gets key and object set with its key data.
-    fn new_receiving(&self, cx: &TaskCx<'_>, req: &RecvBegin, place: (u64, &str)) -> Result<u64, Error> {
+    fn new_receiving(&self, cx: &TaskCx<'_>, req: &RecvBegin, place: (ObjectId, &str)) -> Result<ObjectId, Error> {
         let (parent, tail) = place;
         let raw = req.raw_head()?;
         let key = match raw {
@@ -327,7 +327,7 @@ impl Spa {
     }
 
     /// Forgets the key of a dataset that is received raw: raw data is not authenticated before it is whole, whether or not a key is loaded.
-    fn without_key(&self, req: &RecvBegin, id: u64) {
+    fn without_key(&self, req: &RecvBegin, id: ObjectId) {
         if req.is_raw() {
             self.zio().keys().remove(id);
         }
@@ -364,7 +364,7 @@ impl Spa {
     }
 
     /// Removes from a clone the redaction of its origin.
-    fn drop_redaction(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    fn drop_redaction(&self, mos: &Mos, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         if redacted_by(mos, id)?.is_some() {
             mos.zap(id)?.remove(tx, keys::REDACTED_DATASETS)?;
             self.feature_decrement(mos, tx, "redacted_datasets")?;
@@ -372,7 +372,7 @@ impl Spa {
         Ok(())
     }
 
-    fn put_resume_state(&self, mos: &Mos, tx: &Tx, req: &RecvBegin, id: u64) -> Result<(), Error> {
+    fn put_resume_state(&self, mos: &Mos, tx: &Tx, req: &RecvBegin, id: ObjectId) -> Result<(), Error> {
         let zap = self.zapify(mos, tx, id)?;
         if req.begin.fromguid != Guid(0) {
             zap.add_u64(tx, keys::RESUME_FROMGUID, req.begin.fromguid.0)?;
@@ -423,68 +423,74 @@ impl Spa {
         if req.has(stream::REDACTED) {
             let own = redacted_by(mos, ds.id)?.unwrap_or_default();
             let theirs = req.list.get_u64_array("redact_snaps").unwrap_or_default();
-            if theirs.is_empty() || theirs.iter().any(|guid| !own.contains(guid)) {
+            if theirs.is_empty() || theirs.iter().any(|guid| !own.contains(&Guid(*guid))) {
                 return req.refuse(Refusal::Invalid("the stream is redacted with respect to other snapshots"));
             }
         }
         check_large_blocks(mos, req, ds.id)?;
         let at = ResumePoint {
-            object: stored(keys::RESUME_OBJECT)?.unwrap_or(0),
+            object: ObjectId(stored(keys::RESUME_OBJECT)?.unwrap_or(0)),
             offset: stored(keys::RESUME_OFFSET)?.unwrap_or(0),
             bytes: stored(keys::RESUME_BYTES)?.unwrap_or(0),
         };
         let theirs = (req.list.get_u64("resume_object"), req.list.get_u64("resume_offset"));
-        if theirs != (Some(at.object), Some(at.offset)) {
+        if theirs != (Some(at.object.0), Some(at.offset)) {
             return req.refuse(Refusal::Invalid("the stream does not resume where the interrupted receive stopped"));
         }
         let base = ds.phys.prev_snap_obj;
-        let own_base = base != 0 && req.begin.fromguid != Guid(0);
+        let own_base = base.is_some() && req.begin.fromguid != Guid(0);
         let diverged = own_base && !req.is_raw() && mos.extra(base, keys::RAW_RECEIVED)?.is_some_and(|n| n != 0);
-        let base = if own_base { base } else { 0 };
+        let base = if own_base { base } else { ObjectId::NONE };
         if let Some(raw) = req.raw_head()? {
-            self.check_raw(mos, req, &raw, ds.phys.dir_obj, Some(base).filter(|base| *base != 0))?;
+            self.check_raw(mos, req, &raw, ds.phys.dir_obj, Some(base).filter(|base| base.is_some()))?;
             self.without_key(req, ds.id);
         }
         Ok(Begun { id: ds.id, new_fs, base, resumed: Some(at), ivset_diverged: diverged })
     }
 
     /// Saves how far a receive has come by this txg.
-    pub(in crate::dsl) fn save_resume_point(&self, mos: &Mos, tx: &Tx, id: u64, at: ResumePoint) -> Result<(), Error> {
+    pub(in crate::dsl) fn save_resume_point(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        id: ObjectId,
+        at: ResumePoint,
+    ) -> Result<(), Error> {
         if mos.extra(id, keys::RESUME_TOGUID)?.is_none() {
             return Ok(());
         }
         let zap = mos.zap(id)?;
-        zap.update_u64(tx, keys::RESUME_OBJECT, at.object)?;
+        zap.update_u64(tx, keys::RESUME_OBJECT, at.object.0)?;
         zap.update_u64(tx, keys::RESUME_OFFSET, at.offset)?;
         Ok(zap.update_u64(tx, keys::RESUME_BYTES, at.bytes)?)
     }
 }
 
 /// The snapshots that a dataset is redacted with respect to; `None` if it is whole.
-pub(in crate::dsl) fn redacted_by(mos: &Mos, id: u64) -> Result<Option<Vec<u64>>, Error> {
+pub(in crate::dsl) fn redacted_by(mos: &Mos, id: ObjectId) -> Result<Option<Vec<Guid>>, Error> {
     if !mos.object(id)?.phys().object_type.is_zap() {
         return Ok(None);
     }
-    Ok(mos.zap(id)?.lookup(keys::REDACTED_DATASETS)?.map(|value| value.u64s()))
+    Ok(mos.zap(id)?.lookup(keys::REDACTED_DATASETS)?.map(|value| value.iter().map(Guid).collect()))
 }
 
 /// Returns whether a stream can be applied to a base that lacks the blocks redacted in `redacted` (OpenZFS: `redact_check`).
-fn redaction_fits(req: &RecvBegin, redacted: &[u64]) -> bool {
+fn redaction_fits(req: &RecvBegin, redacted: &[Guid]) -> bool {
     if req.begin.fromguid == Guid(0) {
         return true;
     }
-    let within = |snaps: &[u64]| snaps.iter().all(|guid| redacted.contains(guid));
+    let within = |snaps: &[u64]| snaps.iter().all(|guid| redacted.contains(&Guid(*guid)));
     if let Some(from) = req.list.get_u64_array("redact_from_snaps") {
         return within(from);
     }
     if req.has(stream::REDACTED) {
         return req.list.get_u64_array("redact_snaps").is_some_and(within);
     }
-    redacted.contains(&req.begin.toguid.0)
+    redacted.contains(&req.begin.toguid)
 }
 
 /// A dataset with large blocks takes no stream without: they would have to be read and put together again.
-fn check_large_blocks(mos: &Mos, req: &RecvBegin, id: u64) -> Result<(), Error> {
+fn check_large_blocks(mos: &Mos, req: &RecvBegin, id: ObjectId) -> Result<(), Error> {
     let large = feature::by_name("large_blocks").map_or(Ok(None), |def| mos.extra(id, def.guid))?.is_some();
     if large && !req.has(stream::LARGE_BLOCKS) {
         return req.refuse(Refusal::LargeBlocks);

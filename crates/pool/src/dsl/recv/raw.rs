@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use base::tunable;
+use base::{Guid, ObjectId, tunable};
 use codec::crypt::{KEY_VERSION, Suite, WrappedKey};
 use dmu::{Objset, RawObjset};
 use nvlist::NvList;
@@ -28,8 +28,8 @@ pub(in crate::dsl) struct RawHead {
     form: KeyForm,
     pub(in crate::dsl) objset: RawObjset,
     /// The set of IVs of the snapshot to be made; 0 if the sender is too old to know.
-    to_ivset: u64,
-    from_ivset: u64,
+    to_ivset: Guid,
+    from_ivset: Guid,
 }
 
 /// Numbers of compressions and checksums are below these.
@@ -60,7 +60,7 @@ impl RecvBegin {
         {
             return self.refuse(Refusal::Invalid("a raw stream whose keys are not described as they must be"));
         }
-        let (to_ivset, from_ivset) = (number("to_ivset_guid"), number("from_ivset_guid"));
+        let (to_ivset, from_ivset) = (Guid(number("to_ivset_guid")), Guid(number("from_ivset_guid")));
         Ok(Some(RawHead { keys, form, objset, to_ivset, from_ivset }))
     }
 
@@ -77,7 +77,7 @@ impl RecvBegin {
         }
         Ok(WrappedKey {
             suite: Suite::from_u64(suite).ok_or_else(broken)?,
-            guid: list.get_u64("DSL_CRYPTO_GUID").ok_or_else(broken)?,
+            guid: Guid(list.get_u64("DSL_CRYPTO_GUID").ok_or_else(broken)?),
             version: KEY_VERSION,
             iv: bytes(list, "DSL_CRYPTO_IV").ok_or_else(broken)?,
             mac: bytes(list, "DSL_CRYPTO_MAC").ok_or_else(broken)?,
@@ -134,8 +134,8 @@ impl Spa {
         mos: &Mos,
         req: &RecvBegin,
         raw: &RawHead,
-        dir: u64,
-        base: Option<u64>,
+        dir: ObjectId,
+        base: Option<ObjectId>,
     ) -> Result<(), Error> {
         let Some(info) = mos.key_info(dir)? else {
             return req.refuse(Refusal::Invalid("a raw stream cannot be received on top of what is not encrypted"));
@@ -144,8 +144,8 @@ impl Spa {
             return req.refuse(Refusal::OtherKey);
         }
         let Some(base) = base.filter(|_| tunable::ZFS_DISABLE_IVSET_GUID_CHECK.get() == 0) else { return Ok(()) };
-        let own = mos.extra(base, dataset_keys::IVSET_GUID)?.unwrap_or(0);
-        if own == 0 || raw.from_ivset == 0 {
+        let own = mos.extra(base, dataset_keys::IVSET_GUID)?.map(Guid).unwrap_or_default();
+        if own.0 == 0 || raw.from_ivset.0 == 0 {
             return req.refuse(Refusal::IvsetMissing);
         }
         if own != raw.from_ivset {
@@ -155,7 +155,7 @@ impl Spa {
     }
 
     /// The object set that a raw stream goes into, opened without a key.
-    pub(in crate::dsl) fn open_raw(&self, id: u64, raw: &RawHead) -> Result<Arc<Objset>, Error> {
+    pub(in crate::dsl) fn open_raw(&self, id: ObjectId, raw: &RawHead) -> Result<Arc<Objset>, Error> {
         let objset = match self.dsl.open_datasets.objset(id) {
             Some(objset) => objset,
             None => {
@@ -174,7 +174,7 @@ impl Spa {
 impl TaskCx<'_> {
     /// The wrapped keys of a raw stream, stored for directory `dir`, whose head is `id`: a new key object makes an encryption root (OpenZFS:
     /// `dsl_crypto_recv_raw_key_sync`).
-    pub(in crate::dsl) fn put_raw_keys(&self, dir: u64, id: u64, raw: &RawHead) -> Result<(), Error> {
+    pub(in crate::dsl) fn put_raw_keys(&self, dir: ObjectId, id: ObjectId, raw: &RawHead) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         if let Some(info) = mos.key_info(dir)? {
             return mos.put_wrapped(tx, info.object, &raw.keys, raw.form, info.root_dir);
@@ -184,24 +184,30 @@ impl TaskCx<'_> {
         let zap = mos.zap(object)?;
         zap.add_u64(tx, KEY_REFCOUNT, 1)?;
         zap.add_u64(tx, "DSL_CRYPTO_VERSION", KEY_VERSION)?;
-        spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
+        spa.zapify(mos, tx, dir)?.add_id(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.activate_dataset_feature(mos, tx, id, "encryption")?;
         // what the user says about it is set afterwards
         spa.store_prop(mos, tx, &mos.live(id)?, "keylocation", Put::Local(&Value::String("prompt".to_string())))
     }
 
     /// The empty object set of a new dataset that is received raw.
-    pub(in crate::dsl) fn fill_raw(&self, req: &RecvBegin, id: u64, dir: u64, raw: &RawHead) -> Result<(), Error> {
+    pub(in crate::dsl) fn fill_raw(
+        &self,
+        req: &RecvBegin,
+        id: ObjectId,
+        dir: ObjectId,
+        raw: &RawHead,
+    ) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         let objset = Objset::create_raw(spa.zio().clone(), id, req.os_type(), &raw.objset, self.tx)?;
         spa.add_open_dataset(mos, objset, dir).map(drop)
     }
 
     /// The snapshot that was made: it has the set of IVs of the sender's.
-    pub(in crate::dsl) fn mark_raw(&self, snap: u64, raw: &RawHead) -> Result<(), Error> {
+    pub(in crate::dsl) fn mark_raw(&self, snap: ObjectId, raw: &RawHead) -> Result<(), Error> {
         let zap = self.spa.zapify(self.mos, self.tx, snap)?;
-        if raw.to_ivset != 0 {
-            zap.update_u64(self.tx, dataset_keys::IVSET_GUID, raw.to_ivset)?;
+        if raw.to_ivset.0 != 0 {
+            zap.update_u64(self.tx, dataset_keys::IVSET_GUID, raw.to_ivset.0)?;
         }
         Ok(zap.update_u64(self.tx, dataset_keys::RAW_RECEIVED, 1)?)
     }

@@ -4,7 +4,7 @@
 //! parent has left, more by what is reserved here and not used, at most what the quota leaves. *Written* since a snapshot is
 //! what is referred to now, less what was then, plus what has died since: whole lists of the deadlists between.
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use ondisk::dsl::{BookmarkPhys, DslDirPhys};
 
 use crate::spa::bpobj::Space;
@@ -151,7 +151,7 @@ impl Dataset {
     /// When the MOS cannot be read.
     pub fn written(&self) -> Result<Option<u64>, Error> {
         let id = self.phys().prev_snap_obj;
-        if id == 0 {
+        if id.is_none() {
             return Ok(None);
         }
         // the neighbour's numbers suffice; its name, which is costly, is not needed
@@ -212,7 +212,7 @@ impl Dataset {
     }
 
     /// Whether this comes after a snapshot of the directory `from_dir` that was taken in `from_txg`.
-    fn is_after(&self, from_dir: u64, from_txg: Txg) -> Result<bool, Error> {
+    fn is_after(&self, from_dir: ObjectId, from_txg: Txg) -> Result<bool, Error> {
         if from_txg >= self.birth_limit() {
             return Ok(false);
         }
@@ -226,7 +226,7 @@ impl Dataset {
                 return Ok(true);
             }
             let id = dir.phys().origin_obj;
-            if id == 0 {
+            if id.is_none() {
                 return Ok(false);
             }
             let origin = self.pool().dataset_phys(id)?;

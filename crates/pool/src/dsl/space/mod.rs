@@ -10,7 +10,7 @@ pub(in crate::dsl) mod quota;
 
 use std::cell::RefCell;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{BlockOwner, Tx};
 use ondisk::BlkPtr;
 use ondisk::dsl::{DslDirPhys, UsedBreakdown};
@@ -177,7 +177,7 @@ pub(in crate::dsl) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i6
 
 impl Mos {
     /// Books `delta` of use `kind` to directory `id` and to all above it.
-    pub(in crate::dsl) fn did_use(&self, tx: &Tx, id: u64, kind: Used, delta: Delta) -> Result<(), Error> {
+    pub(in crate::dsl) fn did_use(&self, tx: &Tx, id: ObjectId, kind: Used, delta: Delta) -> Result<(), Error> {
         self.did_use_as(tx, id, delta, delta.used, kind, kind)
     }
 
@@ -186,7 +186,7 @@ impl Mos {
     pub(in crate::dsl) fn did_use_as(
         &self,
         tx: &Tx,
-        id: u64,
+        id: ObjectId,
         delta: Delta,
         to_new: i64,
         from: Used,
@@ -194,7 +194,7 @@ impl Mos {
     ) -> Result<(), Error> {
         let (mut id, mut delta, mut to_new, mut from, mut to) = (id, delta, to_new, from, to);
         for _ in 0..=DEPTH_MAX {
-            if id == 0 || (delta.is_zero() && to_new == 0) {
+            if id.is_none() || (delta.is_zero() && to_new == 0) {
                 return Ok(());
             }
             let (parent, noticed) = self.edit_dir(tx, id, |dir| {
@@ -216,7 +216,14 @@ impl Mos {
     }
 
     /// Moves use within directory `id` from one kind to another.
-    pub(in crate::dsl) fn transfer(&self, tx: &Tx, id: u64, bytes: u64, from: Used, to: Used) -> Result<(), Error> {
+    pub(in crate::dsl) fn transfer(
+        &self,
+        tx: &Tx,
+        id: ObjectId,
+        bytes: u64,
+        from: Used,
+        to: Used,
+    ) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
@@ -227,12 +234,12 @@ impl Mos {
     }
 
     /// Books `bytes` that only dataset `id` has from now on.
-    pub(in crate::dsl) fn grow_unique(&self, tx: &Tx, id: u64, bytes: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn grow_unique(&self, tx: &Tx, id: ObjectId, bytes: u64) -> Result<(), Error> {
         self.edit_dataset(tx, id, |phys| self.count(id, UNIQUE, &mut phys.unique_bytes, bytes.cast_signed()))
     }
 
     /// Changes one kind of use of directory `id`, if it keeps them apart.
-    fn count_use(&self, id: u64, dir: &mut DslDirPhys, kind: Used, by: i64) {
+    fn count_use(&self, id: ObjectId, dir: &mut DslDirPhys, kind: Used, by: i64) {
         if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
             let (what, value) = field(&mut dir.used_breakdown, kind);
             self.count(id, what, value, by);

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Objset, Tx, TxObjects};
 use ondisk::dsl::{DslDirPhys, dir_keys};
 use parking_lot::Mutex;
@@ -211,7 +211,7 @@ impl Spa {
         let lineage = mos.lineage(phys.dir_obj)?;
         let mut levels = Vec::new();
         for (n, (id, dir)) in lineage.iter().enumerate() {
-            let (own, root) = (n == 0, dir.parent_obj == 0);
+            let (own, root) = (n == 0, dir.parent_obj.is_none());
             if !(dir.quota != 0 || dir.reserved != 0 || (own && reserved != 0) || root) {
                 continue;
             }
@@ -259,8 +259,8 @@ impl Spa {
         let view = self.view()?;
         let dedup = view.dedup_total()?;
         let saved = dedup.ref_dsize.saturating_sub(dedup.dsize).saturating_add(view.brt_stats()?.saved);
-        let deferred = match mos.number(crate::spa::frees::SYNC_BPOBJ)? {
-            Some(id) if id != 0 => Bpobj::open(mos, id)?.space().used,
+        let deferred = match mos.id_of(crate::spa::frees::SYNC_BPOBJ)? {
+            Some(id) if id.is_some() => Bpobj::open(mos, id)?.space().used,
             _ => 0,
         };
         let space = manager.dspace().saturating_add(saved).saturating_sub(view.checkpoint_held()?);
@@ -272,14 +272,14 @@ impl Spa {
     pub(in crate::dsl) fn space_available(
         &self,
         mos: &Mos,
-        dir: u64,
-        change: Option<(u64, i64)>,
+        dir: ObjectId,
+        change: Option<(ObjectId, i64)>,
     ) -> Result<u64, Error> {
         let mut space = u64::MAX;
         for (id, dir) in mos.lineage(dir)?.into_iter().rev() {
             let mut quota = if dir.quota != 0 { dir.quota } else { u64::MAX };
             let mut used = used_of(&dir);
-            if dir.parent_obj == 0 {
+            if dir.parent_obj.is_none() {
                 quota = quota.min(self.adjusted_size(mos)?);
             }
             if space != u64::MAX {
@@ -317,7 +317,7 @@ impl Spa {
         if reservation.is_some() && reserved.max(dir.used_bytes) > dir.reserved.max(dir.used_bytes) {
             let delta = reserved.max(dir.used_bytes) - dir.reserved.max(dir.used_bytes);
             let available = match dir.parent_obj {
-                0 => self.adjusted_size(mos)?.saturating_sub(dir.used_bytes),
+                ObjectId::NONE => self.adjusted_size(mos)?.saturating_sub(dir.used_bytes),
                 parent => self.space_available(mos, parent, None)?,
             };
             if delta > available || (quota > 0 && reserved > quota) {
@@ -347,7 +347,7 @@ impl Spa {
     pub(in crate::dsl) fn check_new_limits(
         &self,
         mos: &Mos,
-        parent: u64,
+        parent: ObjectId,
         new: &dyn Fn(&str) -> u64,
     ) -> Result<(), Error> {
         let full = |name: &str| Err(refused(name, Refusal::NoSpace));
@@ -375,14 +375,14 @@ impl Spa {
 
     /// Counts file systems and snapshots from directory `dir` down, as soon as there is a limit (OpenZFS: `dsl_dir_init_fs_ss_count`). The
     /// limits themselves bind only those who may not change them, which whoever opens a pool's devices may.
-    pub(in crate::dsl) fn activate_limits(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn activate_limits(&self, mos: &Mos, tx: &Tx, dir: ObjectId) -> Result<(), Error> {
         if !self.feature_active(mos, "filesystem_limits")? {
             self.feature_increment(mos, tx, "filesystem_limits")?;
         }
         self.count_below(mos, tx, dir, 0).map(drop)
     }
 
-    fn count_below(&self, mos: &Mos, tx: &Tx, dir: u64, depth: usize) -> Result<(u64, u64), Error> {
+    fn count_below(&self, mos: &Mos, tx: &Tx, dir: ObjectId, depth: usize) -> Result<(u64, u64), Error> {
         if depth > DEPTH_MAX {
             return Err(Error::corrupt(dir, "directories are nested too deeply"));
         }
@@ -394,7 +394,7 @@ impl Spa {
         let (mut datasets, mut snapshots) = (0, 0);
         for (name, child) in mos::named_entries(&mos.zap(phys.child_dir_zapobj)?)? {
             if !name.starts_with('$') {
-                let (below, taken) = self.count_below(mos, tx, child.first(), depth + 1)?;
+                let (below, taken) = self.count_below(mos, tx, ObjectId(child.first()), depth + 1)?;
                 datasets += below + 1;
                 snapshots += taken;
             }
@@ -408,7 +408,7 @@ impl Spa {
     }
 
     /// A new directory counts what is below it if others do.
-    pub(in crate::dsl) fn count_new(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn count_new(&self, mos: &Mos, tx: &Tx, dir: ObjectId) -> Result<(), Error> {
         if self.feature_active(mos, "filesystem_limits")? {
             let zap = self.zapify(mos, tx, dir)?;
             zap.add_u64(tx, dir_keys::FILESYSTEM_COUNT, 0)?;
@@ -420,10 +420,10 @@ impl Spa {
 
 impl Mos {
     /// Directory `dir` and all above it, the root last.
-    pub(in crate::dsl) fn lineage(&self, dir: u64) -> Result<Vec<(u64, DslDirPhys)>, Error> {
+    pub(in crate::dsl) fn lineage(&self, dir: ObjectId) -> Result<Vec<(ObjectId, DslDirPhys)>, Error> {
         let mut all = Vec::new();
         let mut at = dir;
-        while at != 0 {
+        while at.is_some() {
             if all.len() > DEPTH_MAX {
                 return Err(Error::corrupt(dir, "directories are nested too deeply"));
             }
@@ -436,7 +436,7 @@ impl Mos {
     }
 
     /// Holds `reserved` bytes for directory `dir` (OpenZFS: `dsl_dir_set_reservation_sync_impl`).
-    pub(in crate::dsl) fn set_reservation(&self, tx: &Tx, dir: u64, reserved: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn set_reservation(&self, tx: &Tx, dir: ObjectId, reserved: u64) -> Result<(), Error> {
         let (parent, used) = self.edit_dir(tx, dir, |dir| {
             let used = used_of(dir);
             let delta = used.max(reserved) as i64 - used.max(dir.reserved) as i64;
@@ -447,7 +447,7 @@ impl Mos {
     }
 
     /// Holds `new` bytes for head `id`, instead of `before` (OpenZFS: `dsl_dataset_set_refreservation_sync_impl`).
-    pub(in crate::dsl) fn set_refreservation(&self, tx: &Tx, id: u64, before: u64, new: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn set_refreservation(&self, tx: &Tx, id: ObjectId, before: u64, new: u64) -> Result<(), Error> {
         let phys = self.dataset_phys(id)?;
         let unused = |reserved: u64| reserved.saturating_sub(phys.unique_bytes) as i64;
         let delta = Delta { used: unused(new) - unused(before), ..Delta::default() };

@@ -1,5 +1,7 @@
 //! Counts on disk that are wrong, and what is made of them; tasks that panic.
 
+use base::ObjectId;
+
 use super::*;
 use crate::dsl::crypt::write::KEY_REFCOUNT;
 use crate::dsl::deadlist::Deadlist;
@@ -74,7 +76,7 @@ fn a_block_of_a_clone_that_was_freed_and_never_written_is_recorded() {
     let livelist = spa
         .sync_task(|cx| {
             let dir = cx.spa.find_dir(cx.mos, "t/c")?;
-            let id = cx.mos.extra(dir, dir_keys::LIVELIST)?.unwrap();
+            let id = cx.mos.extra_id(dir, dir_keys::LIVELIST)?.unwrap();
             let mut livelist = Deadlist::open(cx.mos, id)?;
             cx.spa.with_empty_bpobj(cx.mos, cx.tx, |count| {
                 livelist.add_key(cx.tx, Txg(1), count)?;
@@ -100,7 +102,7 @@ fn a_key_that_does_not_say_how_many_have_it_is_neither_shared_nor_freed() {
     let key = spa
         .sync_task(|cx| {
             let dir = cx.spa.find_dir(cx.mos, "t/c")?;
-            let key = cx.mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.unwrap();
+            let key = cx.mos.extra_id(dir, dir_keys::CRYPTO_KEY_OBJ)?.unwrap();
             cx.mos.zap(key)?.remove(cx.tx, KEY_REFCOUNT)?;
             Ok(key)
         })
@@ -114,11 +116,11 @@ fn a_key_that_does_not_say_how_many_have_it_is_neither_shared_nor_freed() {
 }
 
 /// Makes the key of `t/f` name directory `root` as its encryption root.
-fn put_under(spa: &Arc<Spa>, root: u64) {
+fn put_under(spa: &Arc<Spa>, root: ObjectId) {
     spa.sync_task(move |cx| {
         let dir = cx.spa.find_dir(cx.mos, "t/f")?;
-        let key = cx.mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.unwrap();
-        Ok(cx.mos.zap(key)?.update_u64(cx.tx, "DSL_CRYPTO_ROOT_DDOBJ", root)?)
+        let key = cx.mos.extra_id(dir, dir_keys::CRYPTO_KEY_OBJ)?.unwrap();
+        Ok(cx.mos.zap(key)?.update_u64(cx.tx, "DSL_CRYPTO_ROOT_DDOBJ", root.0)?)
     })
     .unwrap();
 }

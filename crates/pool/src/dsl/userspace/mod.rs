@@ -6,15 +6,13 @@ mod upgrade;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::tunable;
+use base::{ObjectId, tunable};
 use dmu::{Objset, Special, Zap};
 use nvlist::NvList;
 use ondisk::{ObjsetPhys, ObjsetType};
 
 use crate::{Dataset, Error};
 
-/// The object with a file system's directory of objects (OpenZFS: `MASTER_NODE_OBJ`).
-const MASTER_NODE: u64 = 1;
 /// The prefix of counts of objects among amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).
 const OBJECTS_PREFIX: &str = "obj-";
 
@@ -186,12 +184,12 @@ impl ZplProps {
 }
 
 fn master_node(objset: &Arc<Objset>) -> Result<Zap, Error> {
-    Ok(Zap::open(objset.object(MASTER_NODE)?)?)
+    Ok(Zap::open(objset.object(ObjectId::MASTER_NODE)?)?)
 }
 
 /// The domains of Windows identities, by their index in numbers on disk.
 fn domains(objset: &Arc<Objset>, master: &Zap) -> Result<HashMap<u64, String>, Error> {
-    let Some(id) = master.lookup_u64("FUID")?.filter(|id| *id != 0) else { return Ok(HashMap::new()) };
+    let Some(id) = master.lookup_id("FUID")?.filter(|id| id.is_some()) else { return Ok(HashMap::new()) };
     let object = objset.object(id)?;
     let size = base::bytes::u64(object.bonus(), 0, object.endian()).unwrap_or(0);
     let stored = object.most_bytes();
@@ -244,8 +242,8 @@ impl Dataset {
         if objset.phys().os_type != ObjsetType::Zvol || self.is_inconsistent() {
             return Ok(None);
         }
-        let size = Zap::open(objset.object(2)?)?.lookup_u64("size")?;
-        let block_size = objset.object(1)?.block_size();
+        let size = Zap::open(objset.object(ObjectId::ZVOL_PROPERTIES)?)?.lookup_u64("size")?;
+        let block_size = objset.object(ObjectId(1))?.block_size();
         Ok(Some((size.ok_or_else(|| Error::corrupt(self.id(), "volume without a size"))?, block_size)))
     }
 
@@ -274,8 +272,8 @@ impl Dataset {
         let master = master_node(&objset)?;
         let object = match kind.special() {
             Some(special) => objset.special(special),
-            None => match master.lookup_u64(format!("{}@", kind.prefix()))? {
-                Some(id) if id != 0 => Some(objset.object(id)?),
+            None => match master.lookup_id(format!("{}@", kind.prefix()))? {
+                Some(id) if id.is_some() => Some(objset.object(id)?),
                 _ => None,
             },
         };

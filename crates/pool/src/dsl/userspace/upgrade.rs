@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Objset;
 use ondisk::{ObjsetPhys, ObjsetType};
 
@@ -25,7 +26,7 @@ impl Spa {
             return Ok(());
         }
         let flags = self.accounting_flags(&self.live_mos()?)?;
-        let mut at = 0;
+        let mut at = ObjectId::NONE;
         loop {
             let tx = self.dataset_tx(objset, (AT_ONCE * ondisk::DNODE_SIZE) as u64, true)?;
             for _ in 0..AT_ONCE {

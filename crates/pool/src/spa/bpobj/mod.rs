@@ -4,6 +4,7 @@ pub(crate) mod write;
 
 use std::collections::HashSet;
 
+use base::ObjectId;
 use dmu::Object;
 use ondisk::bpobj::{BpobjPhys, BptreeEntry, BptreePhys};
 use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
@@ -93,7 +94,7 @@ pub struct Bpobj {
 }
 
 impl Bpobj {
-    pub(crate) fn open(mos: &Mos, id: u64) -> Result<Bpobj, Error> {
+    pub(crate) fn open(mos: &Mos, id: ObjectId) -> Result<Bpobj, Error> {
         let object = mos.object(id)?;
         if object.phys().object_type != ObjectType::BPOBJ {
             return Err(Error::corrupt(
@@ -107,7 +108,7 @@ impl Bpobj {
 
     /// Its object in the MOS.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> ObjectId {
         self.object.id()
     }
 
@@ -127,8 +128,8 @@ impl Bpobj {
     ///
     /// # Errors
     /// When they cannot be read, or are more than there can be.
-    pub fn subobjs(&self) -> Result<Vec<u64>, Error> {
-        if self.phys.subobjs == 0 || self.phys.num_subobjs == 0 {
+    pub fn subobjs(&self) -> Result<Vec<ObjectId>, Error> {
+        if self.phys.subobjs.is_none() || self.phys.num_subobjs == 0 {
             return Ok(Vec::new());
         }
         let list = self.mos.object(self.phys.subobjs)?;
@@ -136,7 +137,7 @@ impl Bpobj {
         if self.phys.num_subobjs > stored.min(SUBOBJS_MAX) {
             return Err(Error::corrupt(self.id(), format!("list claims {} lists below it", self.phys.num_subobjs)));
         }
-        Ok(list.read_u64s(0, self.phys.num_subobjs as usize)?)
+        Ok(list.read_u64s(0, self.phys.num_subobjs as usize)?.into_iter().map(ObjectId).collect())
     }
 
     /// Visits every pointer of this list and of those below it. Each list is visited once, whatever points to it.
@@ -151,7 +152,7 @@ impl Bpobj {
     fn visit_below(
         &self,
         visit: &mut dyn FnMut(&BlkPtr) -> Result<(), Error>,
-        seen: &mut HashSet<u64>,
+        seen: &mut HashSet<ObjectId>,
         depth: usize,
     ) -> Result<(), Error> {
         self.visit_own(visit)?;
@@ -192,7 +193,7 @@ impl Bpobj {
 ///
 /// # Errors
 /// When the object cannot be read.
-pub(crate) fn bptree_entries(mos: &Mos, id: u64) -> Result<Vec<BptreeEntry>, Error> {
+pub(crate) fn bptree_entries(mos: &Mos, id: ObjectId) -> Result<Vec<BptreeEntry>, Error> {
     let object = mos.object(id)?;
     let phys = Mos::bonus(&object, BptreePhys::decode)?;
     let stored = object.most_bytes() / BptreeEntry::SIZE as u64;

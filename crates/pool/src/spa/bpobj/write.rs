@@ -5,15 +5,15 @@
 //!
 //! With feature `empty_bpobj` all empty lists are one object, which the feature counts: [`EmptyCount`].
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::{NewObject, Tx};
 use ondisk::bpobj::{BpobjPhys, list_entry, livelist_entry_is_free};
 use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 
 use crate::Error;
 use crate::spa::bpobj::{Bpobj, DEPTH_MAX, SUBOBJS_MAX, Space};
+use crate::spa::mos::Mos;
 use crate::spa::mos::edit::remove_present;
-use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 
 /// Blocks of lists (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 pub(crate) const LIST_BLOCK: u64 = 128 << 10;
@@ -35,12 +35,12 @@ fn livelist_active(mos: &Mos) -> Result<bool, Error> {
 }
 
 /// The object that stands for every empty list, if there is one.
-pub(crate) fn empty_list(mos: &Mos) -> Result<Option<u64>, Error> {
-    Ok(mos.zap(DIRECTORY_OBJECT)?.lookup_u64(EMPTY)?)
+pub(crate) fn empty_list(mos: &Mos) -> Result<Option<ObjectId>, Error> {
+    Ok(mos.zap(ObjectId::POOL_DIRECTORY)?.lookup_id(EMPTY)?)
 }
 
 /// An empty list: the shared one if the feature is enabled (OpenZFS: `bpobj_alloc_empty`).
-pub(crate) fn create_empty(mos: &Mos, tx: &Tx, count: &mut EmptyCount<'_>) -> Result<u64, Error> {
+pub(crate) fn create_empty(mos: &Mos, tx: &Tx, count: &mut EmptyCount<'_>) -> Result<ObjectId, Error> {
     if count(0)?.is_none() {
         return Bpobj::create(mos, tx, LIST_BLOCK);
     }
@@ -48,7 +48,7 @@ pub(crate) fn create_empty(mos: &Mos, tx: &Tx, count: &mut EmptyCount<'_>) -> Re
         Some(id) => id,
         None => {
             let id = Bpobj::create(mos, tx, LIST_BLOCK)?;
-            mos.zap(DIRECTORY_OBJECT)?.add_u64(tx, EMPTY, id)?;
+            mos.zap(ObjectId::POOL_DIRECTORY)?.add_id(tx, EMPTY, id)?;
             id
         }
     };
@@ -57,7 +57,12 @@ pub(crate) fn create_empty(mos: &Mos, tx: &Tx, count: &mut EmptyCount<'_>) -> Re
 }
 
 /// `many` empty lists at once: the shared one as often, or so many objects.
-pub(crate) fn create_empties(mos: &Mos, tx: &Tx, many: usize, count: &mut EmptyCount<'_>) -> Result<Vec<u64>, Error> {
+pub(crate) fn create_empties(
+    mos: &Mos,
+    tx: &Tx,
+    many: usize,
+    count: &mut EmptyCount<'_>,
+) -> Result<Vec<ObjectId>, Error> {
     if many == 0 {
         return Ok(Vec::new());
     }
@@ -82,8 +87,9 @@ pub(crate) fn drop_empties(mos: &Mos, tx: &Tx, many: u64, count: &mut EmptyCount
         return Ok(());
     }
     if count(-(many as i64))? == Some(0) {
-        let id = empty_list(mos)?.ok_or_else(|| Error::corrupt(DIRECTORY_OBJECT, "no empty list of block pointers"))?;
-        remove_present(tx, &mos.zap(DIRECTORY_OBJECT)?, EMPTY)?;
+        let id = empty_list(mos)?
+            .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "no empty list of block pointers"))?;
+        remove_present(tx, &mos.zap(ObjectId::POOL_DIRECTORY)?, EMPTY)?;
         mos.objset.free_object(tx, id)?;
     }
     Ok(())
@@ -91,13 +97,13 @@ pub(crate) fn drop_empties(mos: &Mos, tx: &Tx, many: u64, count: &mut EmptyCount
 
 impl Bpobj {
     /// Makes an empty list with blocks of `block_size` bytes.
-    pub(crate) fn create(mos: &Mos, tx: &Tx, block_size: u64) -> Result<u64, Error> {
+    pub(crate) fn create(mos: &Mos, tx: &Tx, block_size: u64) -> Result<ObjectId, Error> {
         let size = if livelist_active(mos)? { BpobjPhys::SIZE } else { BpobjPhys::SIZE_V2 };
         Bpobj::create_sized(mos, tx, block_size, size)
     }
 
     /// Makes an empty list with a header of `size` bytes, one of the `SIZE` constants of [`BpobjPhys`].
-    pub(crate) fn create_sized(mos: &Mos, tx: &Tx, block_size: u64, size: usize) -> Result<u64, Error> {
+    pub(crate) fn create_sized(mos: &Mos, tx: &Tx, block_size: u64, size: usize) -> Result<ObjectId, Error> {
         let new = NewObject {
             object_type: ObjectType::BPOBJ,
             block_size,
@@ -111,11 +117,11 @@ impl Bpobj {
     }
 
     /// Frees a list and those below it. The blocks that they point to are not touched.
-    pub(crate) fn free(mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(crate) fn free(mos: &Mos, tx: &Tx, id: ObjectId) -> Result<(), Error> {
         Bpobj::free_below(mos, tx, id, 0)
     }
 
-    fn free_below(mos: &Mos, tx: &Tx, id: u64, depth: usize) -> Result<(), Error> {
+    fn free_below(mos: &Mos, tx: &Tx, id: ObjectId, depth: usize) -> Result<(), Error> {
         if depth > DEPTH_MAX {
             return Err(Error::corrupt(id, "lists of block pointers are nested too deeply"));
         }
@@ -123,7 +129,7 @@ impl Bpobj {
         for below in list.subobjs()? {
             Bpobj::free_below(mos, tx, below, depth + 1)?;
         }
-        if list.phys.subobjs != 0 {
+        if list.phys.subobjs.is_some() {
             mos.objset.free_object(tx, list.phys.subobjs)?;
         }
         Ok(mos.objset.free_object(tx, id)?)
@@ -199,7 +205,7 @@ impl Bpobj {
         for below in list.subobjs()? {
             Bpobj::free(&list.mos, tx, below)?;
         }
-        if list.phys.subobjs != 0 {
+        if list.phys.subobjs.is_some() {
             list.mos.objset.free_object(tx, list.phys.subobjs)?;
         }
         list.object.free_range(tx, 0, u64::MAX)?;
@@ -243,9 +249,9 @@ impl Bpobj {
             Bpobj::free(&list.mos, tx, id)?;
             list.phys.num_subobjs -= 1;
         }
-        if list.phys.num_subobjs == 0 && list.phys.subobjs != 0 {
+        if list.phys.num_subobjs == 0 && list.phys.subobjs.is_some() {
             list.mos.objset.free_object(tx, list.phys.subobjs)?;
-            list.phys.subobjs = 0;
+            list.phys.subobjs = ObjectId::NONE;
         }
         let mut left = Space { used: list.phys.bytes, comp: list.phys.comp, uncomp: list.phys.uncomp };
         left.sub(gone);
@@ -299,7 +305,7 @@ impl Bpobj {
 
     /// Joins lists to this one, none of them the shared empty one: what is in them counts here from now on, and their objects are no
     /// longer the caller's (OpenZFS: `bpobj_enqueue_subobj`). One run of pointers and one of lists are added, whatever their number.
-    pub(crate) fn append_lists(&self, tx: &Tx, ids: &[u64]) -> Result<(), Error> {
+    pub(crate) fn append_lists(&self, tx: &Tx, ids: &[ObjectId]) -> Result<(), Error> {
         let mut list = self.now()?;
         if list.object.bonus().len() < BpobjPhys::SIZE_V2 {
             return Err(Error::corrupt(self.id(), "a list of an old pool cannot have lists below it"));
@@ -327,13 +333,13 @@ impl Bpobj {
 
     /// Joins the list to another: the lists below it move up, and its pointers too, if they are few; else it
     /// stays and is a list below. Gives how many of the pointers that moved say FREE.
-    fn dissolve(self, tx: &Tx, stored: &mut Vec<u8>, below: &mut Vec<u64>) -> Result<u64, Error> {
+    fn dissolve(self, tx: &Tx, stored: &mut Vec<u8>, below: &mut Vec<ObjectId>) -> Result<u64, Error> {
         let (mos, id) = (&self.mos, self.id());
         let few_lists = match self.phys.subobjs {
-            0 => true,
+            ObjectId::NONE => true,
             lists => mos.object(lists)?.nblocks() <= 1,
         };
-        if few_lists && self.phys.subobjs != 0 {
+        if few_lists && self.phys.subobjs.is_some() {
             below.extend(self.subobjs()?);
             mos.objset.free_object(tx, self.phys.subobjs)?;
         }
@@ -345,9 +351,9 @@ impl Bpobj {
             mos.objset.free_object(tx, id)?;
             return Ok(self.phys.num_freed);
         }
-        if few_lists && self.phys.subobjs != 0 {
+        if few_lists && self.phys.subobjs.is_some() {
             let mut emptied = self.clone();
-            (emptied.phys.subobjs, emptied.phys.num_subobjs) = (0, 0);
+            (emptied.phys.subobjs, emptied.phys.num_subobjs) = (ObjectId::NONE, 0);
             emptied.store(tx)?;
         }
         below.push(id);
@@ -355,9 +361,9 @@ impl Bpobj {
     }
 
     /// Adds lists to those below. The header is for the caller to store.
-    fn add_lists(&mut self, tx: &Tx, ids: &[u64]) -> Result<(), Error> {
+    fn add_lists(&mut self, tx: &Tx, ids: &[ObjectId]) -> Result<(), Error> {
         let object = match self.phys.subobjs {
-            0 => {
+            ObjectId::NONE => {
                 let new =
                     NewObject { object_type: ObjectType::BPOBJ_SUBOBJ, block_size: LIST_BLOCK, ..NewObject::default() };
                 self.mos.objset.alloc_object(tx, &new)?
@@ -365,7 +371,7 @@ impl Bpobj {
             id => self.mos.object(id)?,
         };
         self.phys.subobjs = object.id();
-        let stored: Vec<u8> = ids.iter().flat_map(|id| OURS.put_u64(*id)).collect();
+        let stored: Vec<u8> = ids.iter().flat_map(|id| OURS.put_u64(id.0)).collect();
         if self.phys.num_subobjs > SUBOBJS_MAX {
             return Err(Error::corrupt(self.id(), format!("list claims {} lists below it", self.phys.num_subobjs)));
         }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use dmu::{NewObject, NewZap, Objset, Zap, ZapValue};
 use ondisk::brt::{BrtVdevPhys, entry_count};
 use ondisk::zap::FatHeader;
@@ -44,7 +44,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct VdevState {
-    object: u64,
+    object: ObjectId,
     entries: Option<Zap>,
     /// Number of entries by range.
     counts: Vec<u16>,
@@ -77,7 +77,7 @@ pub struct LiveClones {
 }
 
 impl VdevState {
-    fn open(mos: &Mos, id: u64, top: &TopVdev) -> Result<VdevState, Error> {
+    fn open(mos: &Mos, id: ObjectId, top: &TopVdev) -> Result<VdevState, Error> {
         let object = mos.object(id)?;
         let phys = Mos::bonus(&object, BrtVdevPhys::decode)?;
         if phys.rangesize != RANGE {
@@ -108,7 +108,7 @@ impl VdevState {
         let counted: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
         let is_exact = !self.counts.contains(&u16::MAX);
         if self.total < counted || (is_exact && self.total > counted) || self.total > i64::MAX as u64 {
-            let (object, stored) = (self.object, self.total);
+            let (object, stored) = (self.object.0, self.total);
             tracing::warn!(target: "zuse::space", object, stored, counted, "wrong number of entries of a block reference table");
             self.total = counted;
         }
@@ -212,7 +212,7 @@ impl VdevState {
     fn less(&mut self, sum: u64, bytes: u64) -> u64 {
         if sum < bytes && !std::mem::replace(&mut self.miscounted, true) {
             let (object, what) = (self.object, "space of a block reference table");
-            tracing::error!(target: "zuse::space", object, what, sum, bytes, "wrong counter");
+            tracing::error!(target: "zuse::space", object = object.0, what, sum, bytes, "wrong counter");
         }
         sum.saturating_sub(bytes)
     }
@@ -239,7 +239,7 @@ impl VdevState {
                 ..NewObject::default()
             },
         )?;
-        cx.mos.directory.add_u64(cx.tx, name_of(vdev), object.id())?;
+        cx.mos.directory.add_id(cx.tx, name_of(vdev), object.id())?;
         self.object = object.id();
         self.entries = Some(zap);
         self.endian = Some(Endian::Little);
@@ -261,7 +261,7 @@ impl VdevState {
             self.live.clear();
             return Ok(());
         }
-        if self.object == 0 {
+        if self.object.is_none() {
             self.create(cx, vdev)?;
         }
         let whole = cx.features.active("block_cloning_endian")?;
@@ -298,7 +298,7 @@ impl VdevState {
         }
         self.changed.iter_mut().for_each(|block| *block = false);
         let words = [
-            self.entries.as_ref().map_or(0, |zap| zap.object().id()),
+            self.entries.as_ref().map_or(0, |zap| zap.object().id().0),
             self.counts.len() as u64,
             u64::from(endian == Endian::Big),
             self.total,
@@ -341,7 +341,7 @@ impl LiveClones {
         let view = Mos::open(mos.clone())?;
         let mut state = State::default();
         for top in mos.zio().tree().tops() {
-            if let Some(id) = view.number(&name_of(top.id()))?.filter(|id| *id != 0) {
+            if let Some(id) = view.id_of(&name_of(top.id()))?.filter(|id| id.is_some()) {
                 state.vdevs.insert(top.id(), VdevState::open(&view, id, top)?);
             }
         }

@@ -4,7 +4,7 @@
 
 mod live;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::Zap;
 use ondisk::brt::{BrtVdevPhys, entry_count};
 
@@ -19,7 +19,7 @@ pub struct VdevBrt {
     /// The vdev's index.
     pub vdev: u64,
     /// The table's object.
-    pub object: u64,
+    pub object: ObjectId,
     /// The table's header.
     pub phys: BrtVdevPhys,
     entries: Option<Zap>,
@@ -75,7 +75,7 @@ impl Pool {
         }
         for top in self.tree().tops() {
             let key = format!("com.fudosecurity:brt:vdev:{}", top.id());
-            let Some(id) = self.mos.number(&key)?.filter(|id| *id != 0) else { continue };
+            let Some(id) = self.mos.id_of(&key)?.filter(|id| id.is_some()) else { continue };
             let object = self.mos.object(id)?;
             let phys = Mos::bonus(&object, BrtVdevPhys::decode)?;
             let entries = self.mos.zap_if(phys.mos_entries)?;

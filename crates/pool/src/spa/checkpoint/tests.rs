@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use base::Env;
+use base::{Env, ObjectId};
 use dmu::NewObject;
 use ondisk::ObjectType;
 use vdev::create::{LayoutOptions, VdevSpec, layout};
@@ -138,5 +138,5 @@ fn a_checkpoint_without_its_txg_is_not_taken_for_none() {
     drop(spa);
     let found = vdev::import::scan(&[dir.path().to_owned()]).unwrap().remove(0).lock().unwrap();
     let imported = Spa::import(&found, &ImportOptions::default(), hooks());
-    assert!(matches!(imported, Err(Error::Corrupt { object: 1, .. })), "{imported:?}");
+    assert!(matches!(imported, Err(Error::Corrupt { object: ObjectId(1), .. })), "{imported:?}");
 }

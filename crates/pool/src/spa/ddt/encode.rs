@@ -83,6 +83,7 @@ pub(super) fn log_header(header: &DdtLogHeader) -> Vec<u8> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use base::ObjectId;
     use base::{Endian, Txg};
     use dmu::ZapValue;
     use ondisk::Dva;
@@ -108,7 +109,7 @@ mod tests {
         for flat in [false, true] {
             let zap = ZapValue { int_size: 1, bytes: packed(&value(flat)) };
             assert!(zap.bytes.len() < DdtValue::size(flat));
-            assert_eq!(super::super::decode(1, &zap, flat).unwrap(), value(flat));
+            assert_eq!(super::super::decode(ObjectId(1), &zap, flat).unwrap(), value(flat));
             for stored in [None, Some(Class::Unique), Some(Class::Duplicate)] {
                 let mut block = Vec::new();
                 put_record(&key, &value(flat), stored, &mut block);
@@ -125,7 +126,7 @@ mod tests {
         noisy.slots[0].phys_birth = Txg(u64::MAX);
         noisy.slots[0].class_start = u64::MAX;
         let zap = ZapValue { int_size: 1, bytes: packed(&noisy) };
-        assert_eq!(super::super::decode(1, &zap, true).unwrap(), noisy);
+        assert_eq!(super::super::decode(ObjectId(1), &zap, true).unwrap(), noisy);
         let header = DdtLogHeader { version: 1, flags: 3, length: 1 << 20, first_txg: Txg(9), checkpoint: Some(key) };
         assert_eq!(DdtLogHeader::decode(&log_header(&header), Endian::Little).unwrap(), header);
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use codec::ChecksumKind;
 use dmu::{NewObject, Object, Zap};
 use ondisk::ObjectType;
@@ -34,7 +34,7 @@ type Logged = (Option<Class>, DdtValue);
 
 #[derive(Debug)]
 struct LiveLog {
-    object: u64,
+    object: ObjectId,
     header: DdtLogHeader,
     entries: BTreeMap<DdtKey, Logged>,
 }
@@ -42,7 +42,7 @@ struct LiveLog {
 impl Default for LiveLog {
     fn default() -> Self {
         let header = DdtLogHeader { version: 1, flags: 0, length: 0, first_txg: Txg(0), checkpoint: None };
-        LiveLog { object: 0, header, entries: BTreeMap::new() }
+        LiveLog { object: ObjectId::NONE, header, entries: BTreeMap::new() }
     }
 }
 
@@ -80,8 +80,8 @@ impl Logs {
     }
 
     /// Returns the objects of the logs.
-    pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
-        [self.active.object, self.flushing.object].into_iter().filter(|id| *id != 0)
+    pub(super) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        [self.active.object, self.flushing.object].into_iter().filter(|id| id.is_some())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -101,7 +101,7 @@ impl Logs {
         names: &Zap,
         entries: Vec<(DdtKey, Logged)>,
     ) -> Result<(), Error> {
-        if self.active.object == 0 {
+        if self.active.object.is_none() {
             self.flushing.header.flags |= FLUSHING;
             self.active.create(cx, checksum, names, 0)?;
             self.flushing.create(cx, checksum, names, 1)?;
@@ -168,7 +168,7 @@ impl Logs {
     pub(super) fn destroy(&mut self, cx: &TableSync<'_>, checksum: ChecksumKind, names: &Zap) -> Result<(), Error> {
         for n in 0..2 {
             let name = log_name(checksum, n);
-            if let Some(id) = names.lookup_u64(&name)? {
+            if let Some(id) = names.lookup_id(&name)? {
                 names.remove(cx.tx, &name)?;
                 cx.mos.objset.free_object(cx.tx, id)?;
             }
@@ -190,7 +190,7 @@ impl LiveLog {
                 ..NewObject::default()
             },
         )?;
-        names.add_u64(cx.tx, log_name(checksum, n), object.id())?;
+        names.add_id(cx.tx, log_name(checksum, n), object.id())?;
         self.object = object.id();
         self.header.length = 0;
         self.header.first_txg = cx.tx.txg();
@@ -206,7 +206,7 @@ impl LiveLog {
     }
 
     fn truncate(&mut self, cx: &TableSync<'_>) -> Result<(), Error> {
-        if self.object == 0 {
+        if self.object.is_none() {
             return Ok(());
         }
         self.open(cx.mos)?.free_range(cx.tx, 0, u64::MAX)?;

@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use codec::{ChecksumKind, Compress};
 use dmu::{Zap, ZapValue};
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtLogHeader, DdtLogRecord, DdtStat, DdtValue};
@@ -75,7 +75,7 @@ pub struct Store {
     /// The name that zdb shows.
     pub name: String,
     /// The ZAP's object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Number of entries.
     pub count: u64,
     /// Bytes that it takes on disk.
@@ -93,7 +93,7 @@ pub struct Log {
     /// Its name.
     pub name: String,
     /// Its object.
-    pub object: u64,
+    pub object: ObjectId,
     /// Its header.
     pub header: DdtLogHeader,
     /// Bytes that it takes on disk.
@@ -135,7 +135,7 @@ impl Store {
         name: String,
         class: Class,
     ) -> Result<Option<Store>, Error> {
-        let Some(id) = directory.lookup_u64(&name)? else { return Ok(None) };
+        let Some(id) = directory.lookup_id(&name)? else { return Ok(None) };
         let object = mos.object(id)?;
         let words = stats.map(|s| s.lookup(&name)).transpose()?.flatten().map(|v| v.u64s());
         let histogram = match words {
@@ -158,7 +158,7 @@ fn used_bytes(object: &dmu::Object) -> u64 {
 }
 
 /// Decodes the value of an entry from its ZAP.
-fn decode(object: u64, value: &ZapValue, flat: bool) -> Result<DdtValue, Error> {
+fn decode(object: ObjectId, value: &ZapValue, flat: bool) -> Result<DdtValue, Error> {
     let broken = || Error::corrupt(object, "dedup entry with a broken value");
     let (version, packed) = value.as_bytes().and_then(|b| b.split_first()).ok_or_else(broken)?;
     // low bits: compression; top bit: byte order
@@ -207,7 +207,7 @@ impl Table {
         if flags & FLAG_LOG != 0 {
             for n in 0..2 {
                 let name = format!("DDT-log-{sum}-{n}");
-                let Some(id) = directory.lookup_u64(&name)? else { continue };
+                let Some(id) = directory.lookup_id(&name)? else { continue };
                 let object = mos.object(id)?;
                 let header = Mos::bonus(&object, DdtLogHeader::decode)?;
                 logs.push(Log { name, object: id, header, dspace: used_bytes(&object) });

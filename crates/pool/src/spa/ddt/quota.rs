@@ -28,7 +28,7 @@ pub(super) struct Quota {
 impl Quota {
     /// Reads the quota from the pool's properties.
     pub(super) fn open(mos: &Mos) -> Result<Quota, Error> {
-        let props = mos.number("pool_props")?.map(|id| mos.zap(id)).transpose()?;
+        let props = mos.id_of("pool_props")?.map(|id| mos.zap(id)).transpose()?;
         let limit = props.map(|props| props.lookup_u64("dedup_table_quota")).transpose()?.flatten().unwrap_or(AUTO);
         Ok(Quota { limit: AtomicU64::new(limit), size: AtomicU64::new(0), class_full: AtomicBool::new(false) })
     }

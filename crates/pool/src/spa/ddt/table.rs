@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use codec::{ChecksumKind, Compress};
 use dmu::{NewZap, Zap, ZapValue};
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue};
@@ -47,7 +47,7 @@ pub(super) struct LiveTable {
     /// True if values are flat, and changes go to a log first. Decided with the first entry.
     pub(super) fast: Option<bool>,
     /// The object of its directory; a traditional table has none but the MOS's.
-    pub(super) directory: Option<u64>,
+    pub(super) directory: Option<ObjectId>,
     pub(super) stores: [Option<LiveStore>; 3],
     pub(super) logs: Logs,
     pub(super) live: BTreeMap<DdtKey, Live>,
@@ -69,7 +69,7 @@ impl LiveTable {
     pub(super) fn open(mos: &Mos, table: &super::Table) -> Result<Self, Error> {
         let mut live = LiveTable::new(table.checksum);
         live.fast = Some(table.flat);
-        live.directory = mos.number(&directory_name(table.checksum))?;
+        live.directory = mos.id_of(&directory_name(table.checksum))?;
         for Store { class, zap, histogram, .. } in &table.stores {
             if let Some(slot) = live.stores.get_mut(class_number(*class)) {
                 *slot = Some(LiveStore { zap: zap.clone(), histogram: histogram.clone() });
@@ -310,7 +310,7 @@ impl LiveTable {
                 ..NewZap::default()
             },
         )?;
-        self.names(cx.mos)?.add_u64(cx.tx, store_name(self.checksum, class), zap.object().id())?;
+        self.names(cx.mos)?.add_id(cx.tx, store_name(self.checksum, class), zap.object().id())?;
         if let Some(slot) = self.stores.get_mut(class_number(class)) {
             *slot = Some(LiveStore { zap, histogram: DdtHistogram::empty() });
         }
@@ -372,7 +372,7 @@ fn words_of(stat: &DdtStat) -> [u64; 8] {
 }
 
 /// Takes an entry's share from the statistics of the ZAP in object `zap`.
-fn subtract(mos: &Mos, zap: u64, from: &mut DdtStat, stat: &DdtStat) {
+fn subtract(mos: &Mos, zap: ObjectId, from: &mut DdtStat, stat: &DdtStat) {
     let [a, b, c, d, e, f, g, h] = words_of(stat);
     let fields = [
         (&mut from.blocks, a),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use base::{Env, Guid, Txg};
+use base::{Env, Guid, ObjectId, Txg};
 use codec::ChecksumKind;
 use dmu::{BlockOwner, NewZap, Objset, SyncCx, Tx, WritePolicy, Zap};
 use nvlist::NvList;
@@ -19,7 +19,7 @@ use super::table::STATS;
 use super::{FeatureUse, LiveTables, Table, TableSync};
 use crate::Error;
 use crate::spa::brt::LiveClones;
-use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
+use crate::spa::mos::Mos;
 
 const DISK: u64 = 96 << 20;
 
@@ -139,9 +139,12 @@ impl Small {
         zio.set_env(Env::seeded(1));
         let txg = Txg(4);
         let tx = Tx::syncing(txg);
-        let mos = Objset::create(zio.clone(), 0, ObjsetType::Meta, 0, &tx).unwrap();
-        let directory =
-            NewZap { object_type: ObjectType::OBJECT_DIRECTORY, id: Some(DIRECTORY_OBJECT), ..NewZap::default() };
+        let mos = Objset::create(zio.clone(), ObjectId::MOS, ObjsetType::Meta, 0, &tx).unwrap();
+        let directory = NewZap {
+            object_type: ObjectType::OBJECT_DIRECTORY,
+            id: Some(ObjectId::POOL_DIRECTORY),
+            ..NewZap::default()
+        };
         Zap::create_with(&tx, &mos, &directory).unwrap();
         let features = Features { enabled: true, ..Features::default() };
         let tables = Arc::new(LiveTables::open(mos.clone()).unwrap());
@@ -210,7 +213,8 @@ impl Small {
             ..WriteProps::default()
         };
         let payload = Payload::Logical(Buf::from(data));
-        let req = WriteReq { bm: Bookmark::new(7, 1, 0, 0), props, payload, orig: BlkPtr::HOLE, fill: 1 };
+        let req =
+            WriteReq { bm: Bookmark::new(ObjectId(7), ObjectId(1), 0, 0), props, payload, orig: BlkPtr::HOLE, fill: 1 };
         self.zio.write(&WriteCx { txg: self.txg, pass: 1 }, vec![req]).unwrap()[0]
     }
 
@@ -316,7 +320,7 @@ fn clones_keep_their_block_until_the_last_is_freed() {
         pool.features.enabled = endian;
         let plain = |pool: &Small, n| {
             let req = WriteReq {
-                bm: Bookmark::new(7, 1, 0, n),
+                bm: Bookmark::new(ObjectId(7), ObjectId(1), 0, n),
                 props: WriteProps::default(),
                 payload: Payload::Logical(Buf::from(content(n))),
                 orig: BlkPtr::HOLE,

@@ -34,7 +34,7 @@ impl OfObject for Counts {
 /// disabled.
 pub(crate) fn load(known: &Known, mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
     let counts = |key: &str| -> Result<Arc<Counts>, Error> {
-        let list = if version < 5000 { None } else { mos.number(key)? };
+        let list = if version < 5000 { None } else { mos.id_of(key)? };
         let Some(list) = list else { return Ok(Arc::default()) };
         known.of(list, || {
             let entries = mos::named_entries(&mos.zap(list)?)?;

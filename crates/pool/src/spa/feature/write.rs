@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::{Owner, Tx, UsedBy};
 use nvlist::Value;
 use ondisk::ObjectType;
@@ -41,7 +41,7 @@ pub(crate) fn refcount(mos: &Mos, def: &Feature) -> Result<Option<u64>, Error> {
 pub(crate) fn create_lists(mos: &Mos, tx: &Tx) -> Result<(), Error> {
     for name in [FOR_READ, FOR_WRITE, DESCRIPTIONS] {
         let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
-        mos.root_zap()?.add_u64(tx, name, id)?;
+        mos.root_zap()?.add_id(tx, name, id)?;
     }
     Ok(())
 }
@@ -74,9 +74,9 @@ impl Spa {
             descriptions.add_value(tx, def.guid, &dmu::ZapValue::from_text(def.description))?;
         }
         self.set_refcount(mos, tx, def, u64::from(def.activates_on_enable()))?;
-        if def.name == "enabled_txg" && mos.number(ENABLED_TXG)?.is_none() {
+        if def.name == "enabled_txg" && mos.id_of(ENABLED_TXG)?.is_none() {
             let id = mos.new_zap(tx, ObjectType::OTN_ZAP_METADATA)?;
-            mos.root_zap()?.add_u64(tx, ENABLED_TXG, id)?;
+            mos.root_zap()?.add_id(tx, ENABLED_TXG, id)?;
         }
         if let Some(txgs) = mos.named_zap(ENABLED_TXG)? {
             self.feature_increment(mos, tx, "enabled_txg")?;
@@ -159,9 +159,9 @@ impl Spa {
     fn change(&self, mos: &Mos, tx: &Tx, name: &str, by: i64) -> Result<(), Error> {
         let def = Self::known(name)?;
         let count = refcount(mos, def)?.ok_or_else(|| Error::FeatureDisabled(name.to_string()))?;
-        let changed = count
-            .checked_add_signed(by)
-            .ok_or_else(|| Error::corrupt(1, format!("feature {name} is used {count} times, and shall be {by}")))?;
+        let changed = count.checked_add_signed(by).ok_or_else(|| {
+            Error::corrupt(ObjectId::POOL_DIRECTORY, format!("feature {name} is used {count} times, and shall be {by}"))
+        })?;
         self.set_refcount(mos, tx, def, changed)
     }
 }
@@ -241,5 +241,5 @@ impl FeatureUse for Uses<'_> {
 }
 
 fn no_lists() -> Error {
-    Error::corrupt(1, "the pool has no lists of features")
+    Error::corrupt(ObjectId::POOL_DIRECTORY, "the pool has no lists of features")
 }

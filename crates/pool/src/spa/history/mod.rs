@@ -2,7 +2,7 @@
 
 mod write;
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::{NewObject, Object, Tx};
 use nvlist::{Encoding, NvList};
 use ondisk::ObjectType;
@@ -51,7 +51,7 @@ impl Pool {
     /// # Errors
     /// When the history cannot be read, or its offsets make no sense.
     pub fn history(&self) -> Result<Vec<HistoryRecord>, Error> {
-        let Some(id) = self.mos.number("history")?.filter(|id| *id != 0) else { return Ok(Vec::new()) };
+        let Some(id) = self.mos.id_of("history")?.filter(|id| id.is_some()) else { return Ok(Vec::new()) };
         Ok(read(&self.mos, id)?.0)
     }
 
@@ -60,13 +60,13 @@ impl Pool {
     /// # Errors
     /// When the history cannot be read.
     pub fn history_records_lost(&self) -> Result<u64, Error> {
-        let Some(id) = self.mos.number("history")?.filter(|id| *id != 0) else { return Ok(0) };
+        let Some(id) = self.mos.id_of("history")?.filter(|id| id.is_some()) else { return Ok(0) };
         Ok(Mos::bonus(&self.mos.object(id)?, HistoryPhys::decode_mended)?.records_lost)
     }
 }
 
 /// All records of the history in object `id`, oldest first, and how many were overwritten.
-pub(crate) fn read(mos: &Mos, id: u64) -> Result<(Vec<HistoryRecord>, u64), Error> {
+pub(crate) fn read(mos: &Mos, id: ObjectId) -> Result<(Vec<HistoryRecord>, u64), Error> {
     let object = mos.object(id)?;
     let phys = Mos::bonus(&object, HistoryPhys::decode_mended)?;
     let length = phys.pool_create_len.saturating_add(phys.eof - phys.bof);
@@ -103,7 +103,7 @@ const SIZE_MIN: u64 = 128 << 10;
 const SIZE_MAX: u64 = 1 << 30;
 
 /// Makes the history of a pool (OpenZFS: `spa_history_create_obj`).
-pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
+pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<ObjectId, Error> {
     let tree = mos.objset.zio().tree();
     let tops = tree.tops().iter().filter(|top| top.is_concrete() && !top.config().is_log);
     let space = tops.fold(0u64, |sum, top| sum.saturating_add(top.deflated(top.config().asize)));
@@ -117,7 +117,7 @@ pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
     };
     let object = mos.objset.alloc_object(tx, &new)?;
     object.set_bonus(tx, &phys.encode(Endian::Little))?;
-    mos.directory.add_u64(tx, HISTORY, object.id())?;
+    mos.directory.add_id(tx, HISTORY, object.id())?;
     Ok(object.id())
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
 /// no creation (ztest's pools have no commands). OpenZFS looks at neither, and then has a ring of no length. Host name, time and user are for the
 /// caller to put into the list.
 pub(crate) fn append(mos: &Mos, tx: &Tx, list: &NvList) -> Result<(), Error> {
-    let id = match mos.number(HISTORY)?.filter(|id| *id != 0) {
+    let id = match mos.id_of(HISTORY)?.filter(|id| id.is_some()) {
         Some(id) => id,
         None => create(mos, tx)?,
     };
@@ -179,7 +179,7 @@ fn make_room(object: &Object, phys: &mut HistoryPhys, len: u64) -> Result<bool, 
 
 /// Reads the record at logical offset `at` and gives where the next one begins.
 fn next_record(
-    id: u64,
+    id: ObjectId,
     at: u64,
     end: u64,
     read: &dyn Fn(u64, u64) -> Result<Vec<u8>, Error>,

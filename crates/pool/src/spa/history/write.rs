@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::Tx;
 use nvlist::NvList;
 
@@ -51,16 +52,16 @@ impl Spa {
         mos: &Mos,
         tx: &Tx,
         event: &str,
-        (name, id): (&str, u64),
+        (name, id): (&str, ObjectId),
         what: &str,
     ) -> Result<(), Error> {
         let mut record = NvList::new();
         record.insert("dsname", name);
-        record.insert("dsid", id);
+        record.insert("dsid", id.0);
         record.insert("history internal str", what);
         record.insert("internal_name", event);
         record.insert("history txg", tx.txg().0);
-        tracing::info!(target: "zuse::history", pool = self.name(), txg = tx.txg().0, event, dataset = name, id, what);
+        tracing::info!(target: "zuse::history", pool = self.name(), txg = tx.txg().0, event, dataset = name, id = id.0, what);
         self.note_history(mos, tx, record)
     }
 
@@ -68,7 +69,7 @@ impl Spa {
     /// history, too).
     fn note_history(&self, mos: &Mos, tx: &Tx, record: NvList) -> Result<(), Error> {
         match self.put_history(mos, tx, record) {
-            Err(_) if mos.number(HISTORY)?.is_some() => Ok(()),
+            Err(_) if mos.id_of(HISTORY)?.is_some() => Ok(()),
             done => done,
         }
     }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use base::{Txg, pump};
+use base::{ObjectId, Txg, pump};
 use space::log::{LogError, Unflushed};
 
 use crate::spa::metaslab::spacemap::SpaceMap;
@@ -25,7 +25,7 @@ pub(crate) struct SpaceLog {
     /// Its txg.
     pub(crate) txg: Txg,
     /// Its space map.
-    pub(crate) object: u64,
+    pub(crate) object: ObjectId,
     /// Blocks with entries.
     pub(crate) blocks: u64,
     /// Bytes of entries.
@@ -65,10 +65,10 @@ fn take_in(window: Vec<Part>, unflushed: &mut Unflushed) -> Result<(), Error> {
         log.log_entries(*txg, blocks.clone()).map(|entries| ((*txg, log.object.id()), entries))
     });
     let entries: Vec<_> = entries.into_iter().collect::<Result<_, Error>>()?;
-    let names: Vec<(Txg, u64)> = entries.iter().map(|(name, _)| *name).collect();
+    let names: Vec<(Txg, ObjectId)> = entries.iter().map(|(name, _)| *name).collect();
     let entries = entries.into_iter().map(|((txg, _), entries)| (txg, entries)).collect();
     unflushed.apply(entries).map_err(|LogError { txg, source }| {
-        let object = names.iter().find(|(of, _)| *of == txg).map_or(0, |(_, object)| *object);
+        let object = names.iter().find(|(of, _)| *of == txg).map_or(ObjectId::NONE, |(_, object)| *object);
         Error::Space { object, source }
     })
 }

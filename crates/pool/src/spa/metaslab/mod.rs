@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use ondisk::spacemap::SpaceMapHeader;
 pub use space::Class as AllocClass;
 use space::log::{MetaslabChanges, Unflushed, VdevChanges};
@@ -45,7 +45,7 @@ pub struct MetaslabInfo {
     /// The class of its blocks.
     pub class: AllocClass,
     /// Its space map object, 0 if nothing was ever allocated.
-    pub sm_object: u64,
+    pub sm_object: ObjectId,
     /// The header of its space map.
     pub header: Option<SpaceMapHeader>,
     /// Allocated bytes now: by its map and the logs.
@@ -136,7 +136,7 @@ impl Pool {
         }
         let count = u32::try_from(config.ms_shift).ok().and_then(|s| config.asize.checked_shr(s)).unwrap_or(0);
         if count > METASLABS_MAX {
-            return Err(Error::corrupt(0, format!("vdev {} has {count} metaslabs", top.id())));
+            return Err(Error::corrupt(ObjectId::NONE, format!("vdev {} has {count} metaslabs", top.id())));
         }
         Ok(count)
     }
@@ -171,8 +171,8 @@ impl Pool {
         const KEY: &str = "com.delphix:ms_unflushed_phys_txgs";
         let count = Self::metaslab_count(top)? as usize;
         let mut txgs = vec![Txg(0); count];
-        if let Some(zap) = self.mos.zap_if(top.config().top_zap.0)?
-            && let Some(id) = zap.lookup_u64(KEY)?
+        if let Some(zap) = self.mos.zap_if(top.config().top_zap)?
+            && let Some(id) = zap.lookup_id(KEY)?
         {
             let words = self.mos.words(id, count as u64)?;
             txgs.iter_mut().zip(words).for_each(|(txg, word)| *txg = Txg(word));
@@ -184,14 +184,14 @@ impl Pool {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn log_space_maps(&self) -> Result<Vec<(Txg, u64)>, Error> {
+    pub fn log_space_maps(&self) -> Result<Vec<(Txg, ObjectId)>, Error> {
         let Some(zap) = self.mos.named_zap("com.delphix:log_spacemap_zap")? else { return Ok(Vec::new()) };
         let id = zap.object().id();
         let mut logs = Vec::new();
         for (name, value) in mos::named_entries(&zap)? {
             let txg =
                 u64::from_str_radix(&name, 16).map_err(|_| Error::corrupt(id, format!("log space map '{name}'")))?;
-            logs.push((Txg(txg), value.first()));
+            logs.push((Txg(txg), value.id()));
         }
         logs.sort_unstable();
         Ok(logs)
@@ -199,9 +199,9 @@ impl Pool {
 
     fn load_metaslabs(&self, top: &TopVdev, unflushed: &Unflushed) -> Result<Vec<MetaslabInfo>, Error> {
         let count = Self::metaslab_count(top)?;
-        let objects = match top.config().ms_array.0 {
-            0 => Vec::new(),
-            id => self.mos.words(id, count)?,
+        let objects = match top.config().ms_array {
+            ObjectId::NONE => Vec::new(),
+            id => self.mos.ids(id, count)?,
         };
         let histograms = self.feature_enabled("spacemap_histogram");
         let changes = u32::try_from(top.id()).ok().and_then(|id| unflushed.vdev(id));
@@ -209,10 +209,10 @@ impl Pool {
         let mut all = Vec::with_capacity(count as usize);
         for id in 0..count {
             let range = metaslab_range(top, id).ok_or_else(|| {
-                Error::corrupt(top.config().ms_array.0, format!("metaslab {id} of vdev {} is nowhere", top.id()))
+                Error::corrupt(top.config().ms_array, format!("metaslab {id} of vdev {} is nowhere", top.id()))
             })?;
-            let sm_object = objects.get(id as usize).copied().unwrap_or(0);
-            let map = if sm_object == 0 { None } else { Some(SpaceMap::open(&self.mos, sm_object)?) };
+            let sm_object = objects.get(id as usize).copied().unwrap_or(ObjectId::NONE);
+            let map = if sm_object.is_none() { None } else { Some(SpaceMap::open(&self.mos, sm_object)?) };
             let (allocs, frees) =
                 changes.and_then(|c| c.metaslab(id)).map_or((0, 0), |c| (c.allocs.total(), c.frees.total()));
             let stored = map.as_ref().map_or(0, |m| u64::try_from(m.header.alloc).unwrap_or(0));
@@ -253,7 +253,7 @@ impl Pool {
     /// When its map cannot be read, or contradicts itself.
     pub fn metaslab_map(&self, top: u64, metaslab: u64) -> Result<RangeTree, Error> {
         let info = usize::try_from(metaslab).ok().and_then(|n| self.metaslabs(top).ok()?.get(n));
-        let Some(info) = info.filter(|info| info.sm_object != 0) else { return Ok(RangeTree::new()) };
+        let Some(info) = info.filter(|info| info.sm_object.is_some()) else { return Ok(RangeTree::new()) };
         let shift = self.tree().top(top).map_or(9, TopVdev::ashift);
         let geometry = MapGeometry { start: info.start, size: info.size, shift };
         SpaceMap::open(&self.mos, info.sm_object)?.load(geometry)
@@ -266,7 +266,7 @@ impl Pool {
     pub fn metaslab_space(&self, top: u64, metaslab: u64) -> Result<RangeTree, Error> {
         let mut allocated = self.metaslab_map(top, metaslab)?;
         if let Some(changes) = self.space_state()?.changes(top, metaslab) {
-            changes.update(&mut allocated).map_err(|source| Error::Space { object: 0, source })?;
+            changes.update(&mut allocated).map_err(|source| Error::Space { object: ObjectId::NONE, source })?;
         }
         Ok(allocated)
     }
@@ -280,7 +280,7 @@ impl Pool {
         for id in 0..self.metaslabs(top)?.len() as u64 {
             let part = self.metaslab_space(top, id)?;
             for range in part.iter() {
-                all.add(range).map_err(|source| Error::Space { object: 0, source })?;
+                all.add(range).map_err(|source| Error::Space { object: ObjectId::NONE, source })?;
             }
         }
         Ok(all)
@@ -304,9 +304,9 @@ impl Pool {
     pub(crate) fn checkpoint_map(&self, top: u64) -> Result<Option<SpaceMap>, Error> {
         const KEY: &str = "com.delphix:pool_checkpoint_sm";
         let Some(vdev) = self.tree().top(top).filter(|t| t.is_concrete()) else { return Ok(None) };
-        let Some(zap) = self.mos.zap_if(vdev.config().top_zap.0)? else { return Ok(None) };
-        match zap.lookup_u64(KEY)? {
-            Some(id) if id != 0 => SpaceMap::open(&self.mos, id).map(Some),
+        let Some(zap) = self.mos.zap_if(vdev.config().top_zap)? else { return Ok(None) };
+        match zap.lookup_id(KEY)? {
+            Some(id) if id.is_some() => SpaceMap::open(&self.mos, id).map(Some),
             _ => Ok(None),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use dmu::{BlockCursor, Object};
 use ondisk::spacemap::SpaceMapHeader;
 use space::log::{LogChange, decode_log};
@@ -20,7 +20,7 @@ pub(crate) struct SpaceMap {
 }
 
 impl SpaceMap {
-    pub(crate) fn open(mos: &Mos, id: u64) -> Result<SpaceMap, Error> {
+    pub(crate) fn open(mos: &Mos, id: ObjectId) -> Result<SpaceMap, Error> {
         let object = mos.object(id)?;
         let header = Mos::bonus(&object, SpaceMapHeader::decode)?;
         Ok(SpaceMap { object, header })

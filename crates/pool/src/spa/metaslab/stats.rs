@@ -137,8 +137,8 @@ impl Pool {
             return Ok(*size);
         }
         let stats = self.space()?;
-        let deferred = match self.mos.number("sync_bplist")? {
-            Some(id) if id != 0 => Bpobj::open(&self.mos, id)?.space().used,
+        let deferred = match self.mos.id_of("sync_bplist")? {
+            Some(id) if id.is_some() => Bpobj::open(&self.mos, id)?.space().used,
             _ => 0,
         };
         let space = stats.dspace.saturating_sub(stats.checkpoint).saturating_sub(deferred);
@@ -172,7 +172,7 @@ impl Pool {
         let root: ondisk::dsl::DslDirPhys =
             crate::spa::mos::Mos::bonus(&self.mos.object(self.root_dir_obj)?, ondisk::dsl::DslDirPhys::decode)?;
         let Some(children) = self.mos.zap_if(root.child_dir_zapobj)? else { return Ok(0) };
-        let Some(id) = children.lookup_u64(name)? else { return Ok(0) };
+        let Some(id) = children.lookup_id(name)? else { return Ok(0) };
         let dir = crate::spa::mos::Mos::bonus(&self.mos.object(id)?, ondisk::dsl::DslDirPhys::decode)?;
         Ok(dir.used_bytes)
     }

@@ -1,5 +1,6 @@
 //! Datasets as the MOS records them, and their chains of snapshots, for the layers that need no names.
 
+use base::ObjectId;
 use ondisk::dsl::DslDatasetPhys;
 
 use crate::Error;
@@ -9,21 +10,21 @@ use crate::spa::mos::Mos;
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     /// Its object in the MOS.
-    pub(crate) id: u64,
+    pub(crate) id: ObjectId,
     /// Its on-disk record.
     pub(crate) phys: DslDatasetPhys,
 }
 
 impl Mos {
     /// The dataset in object `id`, as it is now.
-    pub(crate) fn live(&self, id: u64) -> Result<Live, Error> {
+    pub(crate) fn live(&self, id: ObjectId) -> Result<Live, Error> {
         Ok(Live { id, phys: self.dataset_phys(id)? })
     }
 
     /// The dataset before `ds` in its chain of snapshots.
     pub(crate) fn before(&self, ds: &Live) -> Result<Option<Live>, Error> {
         let id = ds.phys.prev_snap_obj;
-        if id == 0 {
+        if id.is_none() {
             return Ok(None);
         }
         let before = self.live(id)?;

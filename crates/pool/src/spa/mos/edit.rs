@@ -1,13 +1,13 @@
 //! Small changes of the MOS: fields of directories and datasets, entries of the MOS directory.
 
-use base::Endian;
+use base::{Endian, ObjectId};
 use dmu::{NewObject, Object, Tx, Zap};
 use nvlist::NvList;
 use ondisk::ObjectType;
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 
 use crate::Error;
-use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
+use crate::spa::mos::Mos;
 
 /// Block size of packed configurations (OpenZFS: `SPA_CONFIG_BLOCKSIZE`).
 const CONFIG_BLOCKSIZE: u64 = 1 << 14;
@@ -41,7 +41,12 @@ pub(crate) fn remove_int_present(tx: &Tx, zap: &Zap, key: u64) -> Result<(), Err
 
 impl Mos {
     /// Changes the directory in object `id`.
-    pub(crate) fn edit_dir<R>(&self, tx: &Tx, id: u64, edit: impl FnOnce(&mut DslDirPhys) -> R) -> Result<R, Error> {
+    pub(crate) fn edit_dir<R>(
+        &self,
+        tx: &Tx,
+        id: ObjectId,
+        edit: impl FnOnce(&mut DslDirPhys) -> R,
+    ) -> Result<R, Error> {
         let object = self.object(id)?;
         let mut phys = Self::bonus(&object, DslDirPhys::decode)?;
         let result = edit(&mut phys);
@@ -50,7 +55,7 @@ impl Mos {
     }
 
     /// Returns the directory in object `id`.
-    pub(crate) fn dir_phys(&self, id: u64) -> Result<DslDirPhys, Error> {
+    pub(crate) fn dir_phys(&self, id: ObjectId) -> Result<DslDirPhys, Error> {
         Self::bonus(&self.object(id)?, DslDirPhys::decode)
     }
 
@@ -58,7 +63,7 @@ impl Mos {
     pub(crate) fn edit_dataset<R>(
         &self,
         tx: &Tx,
-        id: u64,
+        id: ObjectId,
         edit: impl FnOnce(&mut DslDatasetPhys) -> R,
     ) -> Result<R, Error> {
         let object = self.object(id)?;
@@ -69,13 +74,13 @@ impl Mos {
     }
 
     /// Returns the dataset in object `id`.
-    pub(crate) fn dataset_phys(&self, id: u64) -> Result<DslDatasetPhys, Error> {
+    pub(crate) fn dataset_phys(&self, id: ObjectId) -> Result<DslDatasetPhys, Error> {
         Self::bonus(&self.object(id)?, DslDatasetPhys::decode)
     }
 
     /// Returns the ZAP of the MOS directory, as it is now.
     pub(crate) fn root_zap(&self) -> Result<Zap, Error> {
-        self.zap(DIRECTORY_OBJECT)
+        self.zap(ObjectId::POOL_DIRECTORY)
     }
 
     /// Makes an object; `block_size` 0 means the smallest.
@@ -100,12 +105,12 @@ impl Mos {
     }
 
     /// Makes an empty ZAP.
-    pub(crate) fn new_zap(&self, tx: &Tx, object_type: ObjectType) -> Result<u64, Error> {
+    pub(crate) fn new_zap(&self, tx: &Tx, object_type: ObjectType) -> Result<ObjectId, Error> {
         Ok(Zap::create(tx, &self.objset, object_type)?.object().id())
     }
 
     /// Writes a list into object `id`, whose bonus buffer records the length (OpenZFS: `spa_sync_nvlist`).
-    pub(crate) fn put_nvlist(&self, tx: &Tx, id: u64, list: &NvList) -> Result<(), Error> {
+    pub(crate) fn put_nvlist(&self, tx: &Tx, id: ObjectId, list: &NvList) -> Result<(), Error> {
         let what = "packed list";
         let mut packed =
             list.pack(nvlist::Encoding::Xdr, Endian::Little).map_err(|source| Error::Nvlist { what, source })?;
@@ -119,7 +124,7 @@ impl Mos {
     }
 
     /// Makes an object for a list.
-    pub(crate) fn new_nvlist(&self, tx: &Tx) -> Result<u64, Error> {
+    pub(crate) fn new_nvlist(&self, tx: &Tx) -> Result<ObjectId, Error> {
         let zero = 0u64.to_le_bytes();
         let bonus = Some((ObjectType::PACKED_NVLIST_SIZE, zero.as_slice()));
         Ok(self.new_object(tx, ObjectType::PACKED_NVLIST, CONFIG_BLOCKSIZE, bonus)?.id())

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use base::ObjectId;
 use dmu::Tx;
 use parking_lot::Mutex;
 
@@ -21,7 +22,7 @@ const RECORDED_MAX: usize = 64;
 /// A counter that was too small.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Miscount {
-    object: u64,
+    object: ObjectId,
     what: &'static str,
     value: u64,
     by: i64,
@@ -33,11 +34,11 @@ pub(crate) struct Miscounts(Mutex<Vec<Miscount>>);
 
 /// The counters that are in the history.
 #[derive(Default)]
-pub(crate) struct Recorded(Mutex<BTreeSet<(u64, &'static str)>>);
+pub(crate) struct Recorded(Mutex<BTreeSet<(ObjectId, &'static str)>>);
 
 impl Mos {
     /// Changes the counter `what` of an object. OpenZFS lets counters wrap, so that one that fell below zero is a number near 2^64 on disk.
-    pub(crate) fn count(&self, object: u64, what: &'static str, value: &mut u64, by: i64) {
+    pub(crate) fn count(&self, object: ObjectId, what: &'static str, value: &mut u64, by: i64) {
         add(value, by, |value| self.miscounts.0.lock().push(Miscount { object, what, value, by }));
     }
 }
@@ -61,7 +62,7 @@ impl Spa {
                 continue;
             }
             drop(recorded);
-            tracing::error!(target: "zuse::space", pool = self.name(), object, what, value, by, "wrong counter");
+            tracing::error!(target: "zuse::space", pool = self.name(), object = object.0, what, value, by, "wrong counter");
             self.log_internal(mos, tx, EVENT, &format!("object {object}: {what} is {value} and changes by {by}"))?;
         }
         Ok(())

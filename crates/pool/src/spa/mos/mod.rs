@@ -8,16 +8,13 @@ pub(crate) mod miscount;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::{Endian, tunable};
+use base::{Endian, ObjectId, tunable};
 use dmu::{Object, Objset, Zap, ZapValue};
 use nvlist::{Limits, NvList};
 use ondisk::{BlkPtr, Dva};
 
 use crate::Error;
 use crate::spa::mos::miscount::Miscounts;
-
-/// The object of the MOS directory (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
-pub(crate) const DIRECTORY_OBJECT: u64 = 1;
 
 /// The MOS with its directory opened.
 #[derive(Clone)]
@@ -35,36 +32,41 @@ impl std::fmt::Debug for Mos {
 
 impl Mos {
     pub(crate) fn open(objset: Arc<Objset>) -> Result<Mos, Error> {
-        let directory = Zap::open(objset.object(DIRECTORY_OBJECT)?)?;
+        let directory = Zap::open(objset.object(ObjectId::POOL_DIRECTORY)?)?;
         Ok(Mos { objset, directory, miscounts: Arc::default() })
     }
 
-    pub(crate) fn object(&self, id: u64) -> Result<Object, Error> {
+    pub(crate) fn object(&self, id: ObjectId) -> Result<Object, Error> {
         Ok(self.objset.object(id)?)
     }
 
     /// The ZAP in object `id`. An object that is more than a ZAP (a directory, a dataset) counts if its type says so.
-    pub(crate) fn zap(&self, id: u64) -> Result<Zap, Error> {
+    pub(crate) fn zap(&self, id: ObjectId) -> Result<Zap, Error> {
         Ok(Zap::open(self.object(id)?)?)
     }
 
-    /// The ZAP in object `id`; `None` for id 0.
-    pub(crate) fn zap_if(&self, id: u64) -> Result<Option<Zap>, Error> {
-        if id == 0 { Ok(None) } else { self.zap(id).map(Some) }
+    /// The ZAP in object `id`; `None` if it names no object.
+    pub(crate) fn zap_if(&self, id: ObjectId) -> Result<Option<Zap>, Error> {
+        if id.is_none() { Ok(None) } else { self.zap(id).map(Some) }
     }
 
-    /// A number of the MOS directory.
+    /// The number of the object that the MOS directory has under `key`.
+    pub(crate) fn id_of(&self, key: &str) -> Result<Option<ObjectId>, Error> {
+        Ok(self.directory.lookup_id(key)?)
+    }
+
+    /// A number of the MOS directory that is not an object's.
     pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, Error> {
         Ok(self.directory.lookup_u64(key)?)
     }
 
     /// The ZAP that the MOS directory names.
     pub(crate) fn named_zap(&self, key: &str) -> Result<Option<Zap>, Error> {
-        self.number(key)?.map(|id| self.zap(id)).transpose()
+        self.id_of(key)?.map(|id| self.zap(id)).transpose()
     }
 
     /// The packed list in object `id`, whose bonus tells its length.
-    pub(crate) fn nvlist(&self, id: u64, what: &'static str) -> Result<NvList, Error> {
+    pub(crate) fn nvlist(&self, id: ObjectId, what: &'static str) -> Result<NvList, Error> {
         let object = self.object(id)?;
         let len = base::bytes::u64(object.bonus(), 0, object.endian())
             .ok_or_else(|| Error::corrupt(id, format!("{what}: no length in the bonus buffer")))?;
@@ -79,10 +81,15 @@ impl Mos {
     }
 
     /// The `u64` words that an array object holds, all of them, at most `limit`.
-    pub(crate) fn words(&self, id: u64, limit: u64) -> Result<Vec<u64>, Error> {
+    pub(crate) fn words(&self, id: ObjectId, limit: u64) -> Result<Vec<u64>, Error> {
         let object = self.object(id)?;
         let stored = object.most_bytes() / 8;
         Ok(object.read_u64s(0, stored.min(limit) as usize)?)
+    }
+
+    /// The numbers of objects that an array object holds, at most `limit`.
+    pub(crate) fn ids(&self, id: ObjectId, limit: u64) -> Result<Vec<ObjectId>, Error> {
+        Ok(self.words(id, limit)?.into_iter().map(ObjectId).collect())
     }
 
     /// The bytes that a block counts for in the accounts of datasets: parity evened out, unless the pool is older than that (version 3;
@@ -112,19 +119,19 @@ pub(crate) fn text(zap: &Zap, name: &[u8]) -> Result<String, Error> {
 }
 
 /// The directories in a list of them. One that has two names there would be gone through twice, one below it four times, and so on.
-pub(crate) fn child_dirs(zap: &Zap) -> Result<Vec<(String, u64)>, Error> {
-    let dirs: Vec<(String, u64)> = named_entries(zap)?.into_iter().map(|(name, id)| (name, id.first())).collect();
+pub(crate) fn child_dirs(zap: &Zap) -> Result<Vec<(String, ObjectId)>, Error> {
+    let dirs: Vec<(String, ObjectId)> = named_entries(zap)?.into_iter().map(|(name, id)| (name, id.id())).collect();
     named_twice(&dirs).map_or(Ok(dirs), |id| Err(two_names(id)))
 }
 
 /// Returns a directory that a list of them names twice.
-pub(crate) fn named_twice(dirs: &[(String, u64)]) -> Option<u64> {
+pub(crate) fn named_twice(dirs: &[(String, ObjectId)]) -> Option<ObjectId> {
     let mut seen = BTreeSet::new();
     dirs.iter().find(|(_, id)| !seen.insert(*id)).map(|(_, id)| *id)
 }
 
 /// The error for a directory that [has two names](named_twice).
-pub(crate) fn two_names(id: u64) -> Error {
+pub(crate) fn two_names(id: ObjectId) -> Error {
     Error::corrupt(id, "a directory that has two names")
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{Guid, Txg, tunable};
+use base::{Guid, ObjectId, Txg, tunable};
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::Uberblock;
@@ -160,14 +160,16 @@ fn load(
     // first pass: through the labels' tree, with a small cache
     let zio =
         Arc::new(Zio::new(Arc::new(open_tree(candidate, provisional, &uberblock)?), options.arc_bytes.min(64 << 20)));
-    let mut mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
+    let mut mos = Mos::open(Objset::open(zio.clone(), ObjectId::MOS, &uberblock.rootbp)?)?;
     let mut uberblock = uberblock;
     if options.checkpoint {
         uberblock = checkpointed(&mos)?;
         check_version(&uberblock)?;
-        mos = Mos::open(Objset::open(zio, 0, &uberblock.rootbp)?)?;
+        mos = Mos::open(Objset::open(zio, ObjectId::MOS, &uberblock.rootbp)?)?;
     }
-    let config_object = mos.number("config")?.ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'config'"))?;
+    let config_object = mos
+        .id_of("config")?
+        .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "the MOS directory has no 'config'"))?;
     let config = mos.nvlist(config_object, "pool configuration")?;
     let guid = config.require_u64(key::POOL_GUID).map_err(config_error)?;
     if Guid(guid) != candidate.guid {
@@ -180,7 +182,7 @@ fn load(
     zio.live_tree().count_in(&candidate.errors);
     // a device that was absent need not have what it missed: as far as that can be read before removed vdevs are known
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
-    let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
+    let mos = Mos::open(Objset::open(zio.clone(), ObjectId::MOS, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
     let known = Known::alone(uberblock.txg);
     let features = crate::spa::feature::load::load(&known, &mos, uberblock.version)?;
@@ -188,7 +190,9 @@ fn load(
     zio.set_dynamic_gang(active("dynamic_gang_header"));
     if let Some(salt) = mos.directory.lookup(CHECKSUM_SALT)? {
         let salt = salt.as_bytes().and_then(|b| b.try_into().ok());
-        zio.set_salt(salt.ok_or_else(|| Error::corrupt(1, "the checksum salt has a wrong length"))?);
+        zio.set_salt(
+            salt.ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "the checksum salt has a wrong length"))?,
+        );
     }
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let biases = vdevs::alloc_biases(&mos, &zio.tree())?;
@@ -227,7 +231,8 @@ fn checkpointed(mos: &Mos) -> Result<Uberblock, Error> {
     let raw: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let mut padded = raw;
     padded.resize(padded.len().max(Uberblock::SIZE), 0);
-    let mut uberblock = Uberblock::decode(&padded).map_err(|source| Error::Format { object: 1, source })?;
+    let mut uberblock =
+        Uberblock::decode(&padded).map_err(|source| Error::Format { object: ObjectId::POOL_DIRECTORY, source })?;
     uberblock.endian = uberblock.rootbp.endian();
     if uberblock.checkpoint_txg.0 == 0 {
         uberblock.checkpoint_txg = uberblock.txg;
@@ -241,9 +246,9 @@ pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
         Err(Error::NoCheckpoint) => return Ok(None),
         found => found?,
     };
-    let mos = Mos::open(Objset::open(pool.zio.clone(), 0, &uberblock.rootbp)?)?;
+    let mos = Mos::open(Objset::open(pool.zio.clone(), ObjectId::MOS, &uberblock.rootbp)?)?;
     let known = Known::alone(uberblock.txg);
-    let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
+    let root_dir_obj = mos.id_of("root_dataset")?.unwrap_or(ObjectId::NONE);
     let mut then = Pool {
         name: pool.name.clone(),
         guid: pool.guid,
@@ -283,8 +288,8 @@ impl Loaded {
         info.guid_sum_differs = tree_sum != self.uberblock.guid_sum.0;
         let root_dir_obj = self
             .mos
-            .number("root_dataset")?
-            .ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'root_dataset'"))?;
+            .id_of("root_dataset")?
+            .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "the MOS directory has no 'root_dataset'"))?;
         let stored = || self.config.get_str(key::POOL_NAME).map(str::to_owned);
         let name = options.name.clone().or_else(stored).unwrap_or_else(|| candidate.name.clone());
         let (guid, txg) = (candidate.guid.0, self.uberblock.txg.0);
@@ -317,14 +322,14 @@ impl Loaded {
 }
 
 /// Returns the snapshot `$ORIGIN@$ORIGIN`, the origin on disk of everything that was not cloned. Pools before version 11 have none.
-pub(crate) fn origin_snap(pool: &Pool) -> Result<Option<u64>, Error> {
+pub(crate) fn origin_snap(pool: &Pool) -> Result<Option<ObjectId>, Error> {
     use ondisk::dsl::DslDirPhys;
     let dir = |id| Mos::bonus(&pool.mos.object(id)?, DslDirPhys::decode);
     let Some(children) = pool.mos.zap_if(dir(pool.root_dir_obj)?.child_dir_zapobj)? else { return Ok(None) };
-    let Some(origin) = children.lookup_u64("$ORIGIN")? else { return Ok(None) };
+    let Some(origin) = children.lookup_id("$ORIGIN")? else { return Ok(None) };
     match dir(origin)?.head_dataset_obj {
-        0 => Ok(None),
-        head => Ok(Some(pool.dataset_phys(head)?.prev_snap_obj).filter(|id| *id != 0)),
+        ObjectId::NONE => Ok(None),
+        head => Ok(Some(pool.dataset_phys(head)?.prev_snap_obj).filter(|id| id.is_some())),
     }
 }
 

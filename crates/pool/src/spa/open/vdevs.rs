@@ -1,6 +1,6 @@
 //! Vdev state in the MOS beyond the configuration: mappings of removed vdevs, DTLs, classes.
 
-use base::{Endian, Txg};
+use base::{Endian, ObjectId, Txg};
 use ondisk::indirect::{IndirectMapping, MAPPING_ENTRY_SIZE, MappingPhys};
 use space::MapGeometry;
 use vdev::VdevTree;
@@ -46,9 +46,9 @@ pub(super) fn load_mappings(mos: &Mos, zio: &Zio) -> Result<(), Error> {
 }
 
 fn load_mapping(mos: &Mos, tree: &VdevTree, top: &vdev::TopVdev) -> Result<(), Error> {
-    let id = top.config().indirect_object.0;
-    if id == 0 {
-        return Err(Error::corrupt(0, format!("removed vdev {} has no mapping", top.id())));
+    let id = top.config().indirect_object;
+    if id.is_none() {
+        return Err(Error::corrupt(ObjectId::NONE, format!("removed vdev {} has no mapping", top.id())));
     }
     let object = mos.object(id)?;
     let phys = Mos::bonus(&object, MappingPhys::decode)?;
@@ -66,8 +66,8 @@ fn load_mapping(mos: &Mos, tree: &VdevTree, top: &vdev::TopVdev) -> Result<(), E
 
 /// Loads the DTL of each leaf, for a pool whose last txg is `last`. If a DTL cannot be read, the leaf counts as having missed everything.
 pub(super) fn load_dtls(mos: &Mos, zio: &Zio, last: Txg) {
-    for leaf in zio.tree().config().leaves().filter(|leaf| leaf.dtl.0 != 0) {
-        let missed = SpaceMap::open(mos, leaf.dtl.0).and_then(|map| map.load(MapGeometry::DTL));
+    for leaf in zio.tree().config().leaves().filter(|leaf| leaf.dtl.is_some()) {
+        let missed = SpaceMap::open(mos, leaf.dtl).and_then(|map| map.load(MapGeometry::DTL));
         match missed {
             Ok(missed) => zio.tree().set_dtl(leaf.guid, missed.iter().collect()),
             Err(_) => zio.tree().lose_dtl(leaf.guid, last),
@@ -81,8 +81,8 @@ pub(crate) fn alloc_biases(mos: &Mos, tree: &VdevTree) -> Result<Vec<AllocBias>,
     tree.tops()
         .iter()
         .map(|top| {
-            let stored = match top.config().top_zap.0 {
-                0 => None,
+            let stored = match top.config().top_zap {
+                ObjectId::NONE => None,
                 id => mos.zap(id)?.lookup(KEY)?,
             };
             let text = stored.as_ref().and_then(|v| v.str()).or(top.config().alloc_bias.as_deref());

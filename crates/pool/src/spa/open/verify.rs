@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::{Objset, Visit, Walk};
 use ondisk::{BlkPtr, ObjectType, Uberblock};
 use vdev::{IoClass, ReadCx};
@@ -118,7 +118,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn dataset(&mut self, mos: &Mos, id: u64, after: Txg) {
+    fn dataset(&mut self, mos: &Mos, id: ObjectId, after: Txg) {
         let Ok(phys) = mos.dataset_phys(id) else {
             self.errors.metadata += 1;
             return;

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use base::ObjectId;
 use dmu::ZapValue;
 
 use crate::Error;
@@ -34,12 +35,12 @@ impl OfObject for StoredProps {
 
 impl StoredProps {
     /// As [`StoredProps::load`], for a view that knows what of the MOS did not change.
-    pub(crate) fn known(known: &Known, mos: &Mos, id: u64) -> Result<Arc<StoredProps>, Error> {
+    pub(crate) fn known(known: &Known, mos: &Mos, id: ObjectId) -> Result<Arc<StoredProps>, Error> {
         known.of(id, || StoredProps::load(mos, id))
     }
 
     /// The properties in object `id`; none for 0.
-    pub(crate) fn load(mos: &Mos, id: u64) -> Result<StoredProps, Error> {
+    pub(crate) fn load(mos: &Mos, id: ObjectId) -> Result<StoredProps, Error> {
         let Some(zap) = mos.zap_if(id)? else { return Ok(StoredProps::default()) };
         let entries: Vec<(String, Value)> =
             mos::named_entries(&zap)?.into_iter().map(|(name, v)| (name, value_of(&v))).collect();

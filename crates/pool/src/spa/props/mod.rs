@@ -4,6 +4,7 @@ pub(crate) mod write;
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use ondisk::label::key;
 
 use crate::spa::datasets::DatasetNames;
@@ -62,7 +63,8 @@ impl Pool {
     }
 
     fn facts(&self) -> Result<Facts, Error> {
-        let stored = StoredProps::known(&self.known, &self.mos, self.mos.number("pool_props")?.unwrap_or(0))?;
+        let stored =
+            StoredProps::known(&self.known, &self.mos, self.mos.id_of("pool_props")?.unwrap_or(ObjectId::NONE))?;
         Ok(Facts { stored, space: self.space()? })
     }
 
@@ -135,7 +137,8 @@ impl Pool {
         Ok(match value {
             // the dataset to boot from is stored by its object
             Value::Number(id) if def.name == "bootfs" => {
-                let name = if *id == 0 { None } else { Some(self.dataset_name(*id)?) };
+                let id = ObjectId(*id);
+                let name = if id.is_none() { None } else { Some(self.dataset_name(id)?) };
                 name.map_or_else(
                     || default_prop(def),
                     |name| PropValue { value: Value::String(name), source: Source::Local, received: None },

@@ -123,11 +123,11 @@ impl Spa {
         if name == "dedup_table_quota" {
             self.dedup.set_quota(value.number().unwrap_or(u64::MAX));
         }
-        let props = match mos.number("pool_props")? {
+        let props = match mos.id_of("pool_props")? {
             Some(id) => mos.zap(id)?,
             None => {
                 let id = mos.new_zap(tx, ObjectType::POOL_PROPS)?;
-                mos.root_zap()?.add_u64(tx, "pool_props", id)?;
+                mos.root_zap()?.add_id(tx, "pool_props", id)?;
                 mos.zap(id)?
             }
         };

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 use ondisk::dsl::DslDatasetPhys;
 use ondisk::scan::ScanPhys;
-use ondisk::{BlkPtr, ObjectType};
+use ondisk::{BlkPtr, ObjectType, Position};
 use zio::Bookmark;
 
 use crate::spa::mos::{self, Mos};
 use crate::{Error, Pool};
 
 /// The value of the bookmark's dataset while none is in progress (OpenZFS: `ZB_DESTROYED_OBJSET`).
-const NO_DATASET: u64 = u64::MAX;
+const NO_DATASET: ObjectId = ObjectId(u64::MAX);
 /// The directory whose snapshot all datasets descend from.
 const ORIGIN_DIR: &str = "$ORIGIN";
 
@@ -23,7 +23,7 @@ pub struct ScrubCursor {
     /// The record.
     pub phys: ScanPhys,
     /// Datasets to come, and the txg up to which their blocks were read as others'; txg 0 means that the dataset itself tells it.
-    queue: BTreeMap<u64, Txg>,
+    queue: BTreeMap<ObjectId, Txg>,
     /// The synced txg whose datasets it names; `None` for those that there are now.
     pub(super) of: Option<Txg>,
 }
@@ -32,7 +32,7 @@ pub struct ScrubCursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The dataset object, 0 for the MOS.
-    pub dataset: u64,
+    pub dataset: ObjectId,
     /// The root of its tree.
     pub root: BlkPtr,
     /// The first block to read: a block of data or of dnodes.
@@ -69,7 +69,7 @@ impl ScrubCursor {
             for (name, txg) in mos::named_entries(&zap)? {
                 let id = u64::from_str_radix(&name, 16)
                     .map_err(|_| Error::corrupt(phys.queue_obj, format!("scan queue entry '{name}'")))?;
-                queue.insert(id, Txg(txg.first()));
+                queue.insert(ObjectId(id), Txg(txg.first()));
             }
         }
         Ok(ScrubCursor { phys, queue, of: None })
@@ -77,18 +77,18 @@ impl ScrubCursor {
 
     /// Writes the record and the datasets that belong to it.
     pub(crate) fn put(&mut self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        if self.phys.queue_obj == 0 {
+        if self.phys.queue_obj.is_none() {
             self.phys.queue_obj = mos.new_zap(tx, ObjectType::SCAN_QUEUE)?;
         }
         let zap = mos.zap(self.phys.queue_obj)?;
         for (name, txg) in mos::named_entries(&zap)? {
-            let id = u64::from_str_radix(&name, 16).ok();
+            let id = u64::from_str_radix(&name, 16).ok().map(ObjectId);
             if id.and_then(|id| self.queue.get(&id)) != Some(&Txg(txg.first())) {
                 zap.remove(tx, &name)?;
             }
         }
         for (id, txg) in &self.queue {
-            zap.update_int(tx, *id, txg.0)?;
+            zap.update_int(tx, id.0, txg.0)?;
         }
         super::put(mos, tx, &self.phys)
     }
@@ -98,27 +98,27 @@ impl ScrubCursor {
     /// # Errors
     /// When a dataset cannot be read.
     pub fn target(&mut self, pool: &Pool) -> Result<Option<Target>, Error> {
-        if self.phys.bookmark[0] == NO_DATASET {
+        if self.phys.bookmark.objset == NO_DATASET {
             let Some((dataset, txg)) = self.queue.pop_first() else { return Ok(None) };
             let phys = pool.mos.dataset_phys(dataset)?;
             let before = if txg == Txg(0) { phys.prev_snap_txg } else { txg };
             self.enter(dataset, before, phys.is_snapshot().then_some(phys.creation_txg));
         }
-        let [dataset, object, _, blkid] = self.phys.bookmark;
-        let root = if dataset == 0 { pool.mos.objset.rootbp() } else { pool.mos.dataset_phys(dataset)?.bp };
+        let Position { objset: dataset, object, blkid, .. } = self.phys.bookmark;
+        let root = if dataset == ObjectId::MOS { pool.mos.objset.rootbp() } else { pool.mos.dataset_phys(dataset)?.bp };
         let from = Bookmark::new(dataset, object, 0, blkid);
         Ok(Some(Target { dataset, root, from, after: self.phys.cur_min_txg, upto: self.phys.cur_max_txg }))
     }
 
-    fn enter(&mut self, dataset: u64, before: Txg, made: Option<Txg>) {
-        self.phys.bookmark = [dataset, 0, 0, 0];
+    fn enter(&mut self, dataset: ObjectId, before: Txg, made: Option<Txg>) {
+        self.phys.bookmark = Position::start_of(dataset);
         self.phys.cur_min_txg = self.phys.min_txg.max(before);
         self.phys.cur_max_txg = made.map_or(self.phys.max_txg, |made| made.min(self.phys.max_txg));
     }
 
     /// Records that all blocks before `next` of the dataset in progress were read. `next` must be a block of data or of dnodes.
     pub fn reached(&mut self, next: &Bookmark) {
-        self.phys.bookmark = [next.objset, next.object, 0, next.blkid];
+        self.phys.bookmark = Position { objset: next.objset, object: next.object, level: 0, blkid: next.blkid };
     }
 
     /// Records that the dataset in progress was read to its end, and queues the datasets that descend from it.
@@ -126,8 +126,8 @@ impl ScrubCursor {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn done(&mut self, pool: &Pool) -> Result<(), Error> {
-        let dataset = std::mem::replace(&mut self.phys.bookmark, [NO_DATASET, 0, 0, 0])[0];
-        if dataset != 0 {
+        let dataset = std::mem::replace(&mut self.phys.bookmark, Position::start_of(NO_DATASET)).objset;
+        if dataset != ObjectId::MOS {
             return self.hand_on(&pool.mos, dataset);
         }
         match origin(&pool.mos)? {
@@ -138,7 +138,7 @@ impl ScrubCursor {
         Ok(())
     }
 
-    fn hand_on(&mut self, mos: &Mos, dataset: u64) -> Result<(), Error> {
+    fn hand_on(&mut self, mos: &Mos, dataset: ObjectId) -> Result<(), Error> {
         // all descendants have older blocks, which were read, or younger ones than are asked for
         if self.phys.cur_min_txg >= self.phys.max_txg {
             return Ok(());
@@ -146,9 +146,9 @@ impl ScrubCursor {
         let phys = mos.dataset_phys(dataset)?;
         let mut next = vec![phys.next_snap_obj];
         if let Some(clones) = mos.zap_if(phys.next_clones_obj)? {
-            next.extend(mos::named_entries(&clones)?.iter().map(|(_, clone)| clone.first()));
+            next.extend(mos::named_entries(&clones)?.iter().map(|(_, clone)| clone.id()));
         }
-        for id in next.into_iter().filter(|id| *id != 0) {
+        for id in next.into_iter().filter(|id| id.is_some()) {
             let after = mos.dataset_phys(id)?;
             if after.is_snapshot() && after.creation_txg <= phys.creation_txg {
                 return Err(Error::corrupt(id, "the chain of snapshots does not go on in time"));
@@ -161,7 +161,7 @@ impl ScrubCursor {
     /// Queues every file system with the oldest snapshot of its own.
     fn queue_all(&mut self, pool: &Pool) -> Result<(), Error> {
         let mos = &pool.mos;
-        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let Some(root) = mos.id_of("root_dataset")? else { return Ok(()) };
         let (mut dirs, mut seen) = (vec![root], BTreeSet::new());
         while let Some(dir) = dirs.pop() {
             if !seen.insert(dir) {
@@ -169,9 +169,9 @@ impl ScrubCursor {
             }
             let phys = mos.dir_phys(dir)?;
             if let Some(children) = mos.zap_if(phys.child_dir_zapobj)? {
-                dirs.extend(mos::named_entries(&children)?.iter().map(|(_, id)| id.first()));
+                dirs.extend(mos::named_entries(&children)?.iter().map(|(_, id)| id.id()));
             }
-            if phys.head_dataset_obj == 0 {
+            if phys.head_dataset_obj.is_none() {
                 continue;
             }
             let mut first = mos.live(phys.head_dataset_obj)?;
@@ -184,8 +184,8 @@ impl ScrubCursor {
     }
 
     /// Records that two heads were swapped: the blocks read of one belong to the other now.
-    pub(super) fn swap(&mut self, one: u64, other: u64) {
-        match &mut self.phys.bookmark[0] {
+    pub(super) fn swap(&mut self, one: ObjectId, other: ObjectId) {
+        match &mut self.phys.bookmark.objset {
             id if *id == one => *id = other,
             id if *id == other => *id = one,
             _ => {}
@@ -197,8 +197,8 @@ impl ScrubCursor {
 
     /// Returns whether all datasets that it names exist.
     pub(super) fn is_whole(&self, mos: &Mos) -> bool {
-        let now = self.phys.bookmark[0];
-        let now = (now != 0 && now != NO_DATASET).then_some(now);
+        let now = self.phys.bookmark.objset;
+        let now = (now != ObjectId::MOS && now != NO_DATASET).then_some(now);
         self.queue.keys().copied().chain(now).all(|id| dataset(mos, id).is_some())
     }
 
@@ -206,13 +206,13 @@ impl ScrubCursor {
     /// Returns whether anything was changed.
     pub(crate) fn settle(&mut self, mos: &Mos, before: Option<&Pool>) -> Result<bool, Error> {
         let was = (self.phys.bookmark, self.queue.clone());
-        let now = self.phys.bookmark[0];
+        let now = self.phys.bookmark.objset;
         let mut whole = true;
-        if now != 0 && now != NO_DATASET {
+        if now != ObjectId::MOS && now != NO_DATASET {
             match stands(mos, now, self.phys.cur_min_txg) {
-                Some(id) => self.phys.bookmark[0] = id,
+                Some(id) => self.phys.bookmark.objset = id,
                 None => {
-                    self.phys.bookmark = [NO_DATASET, 0, 0, 0];
+                    self.phys.bookmark = Position::start_of(NO_DATASET);
                     whole &= self.replace(mos, before, now, self.phys.cur_min_txg);
                 }
             }
@@ -228,7 +228,7 @@ impl ScrubCursor {
         if !whole {
             // the successors of something that is gone are unknown: everything is read again
             self.queue.clear();
-            self.phys.bookmark = [0; 4];
+            self.phys.bookmark = Position::default();
             (self.phys.cur_min_txg, self.phys.cur_max_txg) = (self.phys.min_txg, self.phys.max_txg);
             self.phys.examined = 0;
         }
@@ -236,9 +236,9 @@ impl ScrubCursor {
     }
 
     /// Queues the successors of `gone`. Returns false if they are not known.
-    fn replace(&mut self, mos: &Mos, before: Option<&Pool>, gone: u64, txg: Txg) -> bool {
+    fn replace(&mut self, mos: &Mos, before: Option<&Pool>, gone: ObjectId, txg: Txg) -> bool {
         let mut at = gone;
-        while at != 0 {
+        while at.is_some() {
             if let Some(id) = stands(mos, at, txg) {
                 self.queue.insert(id, txg);
                 return true;
@@ -253,7 +253,7 @@ impl ScrubCursor {
 
 /// Returns the dataset to visit for `id`, whose blocks up to `txg` were read: itself, or the oldest snapshot that was taken of it since.
 /// `None` if it is gone.
-fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
+fn stands(mos: &Mos, id: ObjectId, txg: Txg) -> Option<ObjectId> {
     let mut at = id;
     let mut phys = dataset(mos, at)?;
     while txg != Txg(0) && phys.prev_snap_txg > txg {
@@ -265,24 +265,24 @@ fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
 }
 
 /// Returns the dataset in object `id`. One that cannot be read counts as gone: nothing below it could be read.
-fn dataset(mos: &Mos, id: u64) -> Option<DslDatasetPhys> {
+fn dataset(mos: &Mos, id: ObjectId) -> Option<DslDatasetPhys> {
     let read = mos.object(id).and_then(|object| match object.phys().bonus_type {
         ObjectType::DSL_DATASET => Mos::bonus(&object, DslDatasetPhys::decode).map(Some),
         _ => Ok(None),
     });
     read.unwrap_or_else(|error| {
         if !error.is_not_found() {
-            tracing::warn!(target: "zuse::txg", id, %error, "a dataset is left out of the scan");
+            tracing::warn!(target: "zuse::txg", id = id.0, %error, "a dataset is left out of the scan");
         }
         None
     })
 }
 
 /// Returns the snapshot that all datasets descend from.
-fn origin(mos: &Mos) -> Result<Option<u64>, Error> {
-    let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
+fn origin(mos: &Mos) -> Result<Option<ObjectId>, Error> {
+    let Some(root) = mos.id_of("root_dataset")? else { return Ok(None) };
     let Some(children) = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)? else { return Ok(None) };
-    let Some(dir) = children.lookup_u64(ORIGIN_DIR)? else { return Ok(None) };
+    let Some(dir) = children.lookup_id(ORIGIN_DIR)? else { return Ok(None) };
     let head = mos.dir_phys(dir)?.head_dataset_obj;
-    Ok(Some(mos.dataset_phys(head)?.prev_snap_obj).filter(|id| *id != 0))
+    Ok(Some(mos.dataset_phys(head)?.prev_snap_obj).filter(|id| id.is_some()))
 }

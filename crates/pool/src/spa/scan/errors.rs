@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use base::ObjectId;
 use nvlist::NvList;
 use ondisk::scan::{ErrorScrubPhys, ScanFunc, ScanPhys, ScanState};
 
@@ -153,7 +154,9 @@ pub(super) fn forget(cx: &TaskCx<'_>) -> Result<(), Error> {
 
 fn record(mos: &Mos) -> Result<Option<ErrorScrubPhys>, Error> {
     let Some(value) = mos.root_zap()?.lookup(ERROR_SCRUB)? else { return Ok(None) };
-    ErrorScrubPhys::from_words(&value.u64s()).map(Some).map_err(|source| Error::Format { object: 1, source })
+    ErrorScrubPhys::from_words(&value.u64s())
+        .map(Some)
+        .map_err(|source| Error::Format { object: ObjectId::POOL_DIRECTORY, source })
 }
 
 /// Returns the error scrub that was begun and not finished.

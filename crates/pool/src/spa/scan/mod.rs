@@ -25,7 +25,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::Tx;
 use nvlist::NvList;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
@@ -185,7 +185,7 @@ impl Spa {
     }
 
     /// Records that two heads were swapped (OpenZFS: `dsl_scan_ds_clone_swapped`).
-    pub(crate) fn scan_swapped(&self, mos: &Mos, tx: &Tx, one: u64, other: u64) -> Result<(), Error> {
+    pub(crate) fn scan_swapped(&self, mos: &Mos, tx: &Tx, one: ObjectId, other: ObjectId) -> Result<(), Error> {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
         let mut cursor = ScrubCursor::load(mos, phys)?;
         cursor.swap(one, other);
@@ -226,7 +226,8 @@ impl Pool {
 /// Returns the running scan.
 fn running(mos: &Mos) -> Result<Option<ScanPhys>, Error> {
     let Some(value) = mos.root_zap()?.lookup(SCAN)? else { return Ok(None) };
-    let phys = ScanPhys::from_words(&value.u64s()).map_err(|source| Error::Format { object: 1, source })?;
+    let phys = ScanPhys::from_words(&value.u64s())
+        .map_err(|source| Error::Format { object: ObjectId::POOL_DIRECTORY, source })?;
     Ok(Some(phys).filter(|phys| phys.state == ScanState::Scanning))
 }
 
@@ -263,7 +264,7 @@ fn put(mos: &Mos, tx: &Tx, phys: &ScanPhys) -> Result<(), Error> {
 }
 
 fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Error> {
-    if phys.queue_obj != 0 {
+    if phys.queue_obj.is_some() {
         cx.mos.objset.free_object(cx.tx, std::mem::take(&mut phys.queue_obj))?;
     }
     phys.state = state;

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::{Guid, ObjectId, Txg};
 use dmu::{Objset, Visit, Walk};
 use ondisk::BlkPtr;
 use zio::Bookmark;
@@ -63,27 +63,34 @@ struct Cx<'s, 'a, 'l> {
 /// The search for entries of one file system, and how far it is.
 pub(super) struct Search {
     /// The file system; 0 is the MOS.
-    head: u64,
+    head: ObjectId,
     entries: u64,
     wanted: Wanted,
     /// Its entries in the log.
     logs: Vec<ErrorEntry>,
     /// The dataset being searched: the file system or one of its snapshots, by object and guid.
-    at: (u64, Guid),
+    at: (ObjectId, Guid),
     /// The block there to go on with.
     from: Option<Bookmark>,
 }
 
 impl Search {
     fn new(entries: &[ErrorEntry]) -> Search {
-        let head = entries.first().map_or(0, |entry| entry.objset);
+        let head = entries.first().map_or(ObjectId::MOS, |entry| entry.objset);
         let (logs, trees): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| entry.level == LOG_LEVEL);
-        Search { head, entries: entries.len() as u64, wanted: Wanted::of(&trees), logs, at: (0, Guid(0)), from: None }
+        Search {
+            head,
+            entries: entries.len() as u64,
+            wanted: Wanted::of(&trees),
+            logs,
+            at: (ObjectId::NONE, Guid(0)),
+            from: None,
+        }
     }
 
     /// Goes on until the limit is reached or the search is over. Whether it is.
     fn go(&mut self, cx: &mut Cx<'_, '_, '_>) -> bool {
-        if self.head == 0 {
+        if self.head == ObjectId::MOS {
             let mos = cx.slice.view.mos();
             return self.tree(mos, &mos.rootbp(), cx);
         }
@@ -175,7 +182,7 @@ struct Step {
 }
 
 /// The blocks that are looked for in one file system, by object.
-struct Wanted(BTreeMap<u64, Vec<Want>>);
+struct Wanted(BTreeMap<ObjectId, Vec<Want>>);
 
 struct Want {
     entry: ErrorEntry,
@@ -212,7 +219,7 @@ fn span(blkid: u64, level: u32, shift: u32) -> (u64, u64) {
 
 impl Wanted {
     fn of(entries: &[ErrorEntry]) -> Wanted {
-        let mut all: BTreeMap<u64, Vec<Want>> = BTreeMap::new();
+        let mut all: BTreeMap<ObjectId, Vec<Want>> = BTreeMap::new();
         for entry in entries {
             all.entry(entry.object).or_default().push(Want { entry: entry.clone(), found: false });
         }
@@ -244,7 +251,7 @@ impl Wanted {
 
     /// Returns whether the root block is searched for.
     fn takes_root(&mut self, root: &BlkPtr) -> bool {
-        let roots = self.0.get_mut(&0).into_iter().flatten().filter(|want| want.is_root());
+        let roots = self.0.get_mut(&ObjectId::META_DNODE).into_iter().flatten().filter(|want| want.is_root());
         let mut any = false;
         for want in roots.filter(|want| is_born(&want.entry, root.birth_physical())) {
             (want.found, any) = (true, true);
@@ -253,18 +260,19 @@ impl Wanted {
     }
 
     /// The objects whose dnodes lie below a block of dnodes.
-    fn objects_below(&self, at: &Visit<'_>) -> std::ops::RangeInclusive<u64> {
+    fn objects_below(&self, at: &Visit<'_>) -> std::ops::RangeInclusive<ObjectId> {
         let per_block = ((u64::from(at.dnode.datablkszsec) << 9) / ondisk::DNODE_SIZE as u64).max(1);
         let shift = u32::from(at.dnode.indblkshift).saturating_sub(7);
         let (first, last) = span(at.bookmark.blkid, at.level.into(), shift);
-        first.saturating_mul(per_block)..=last.saturating_add(1).saturating_mul(per_block).saturating_sub(1)
+        let last = last.saturating_add(1).saturating_mul(per_block).saturating_sub(1);
+        ObjectId(first.saturating_mul(per_block))..=ObjectId(last)
     }
 
     fn step(&mut self, at: &Visit<'_>) -> Step {
         let mut step = Step { read: false, into: false };
         let object = at.bookmark.object;
-        if object == 0 {
-            step.into = self.0.range(self.objects_below(at)).any(|(id, _)| *id != 0);
+        if object == ObjectId::META_DNODE {
+            step.into = self.0.range(self.objects_below(at)).any(|(id, _)| *id != ObjectId::META_DNODE);
         }
         for want in self.0.get_mut(&object).into_iter().flatten().filter(|want| want.is_related(at)) {
             let (level, birth) = (u32::from(at.level), at.bp.birth_physical());
@@ -279,9 +287,13 @@ impl Wanted {
     /// The entries below a block whose pointers cannot be read: it is unknown whether they are still wrong.
     fn behind(&mut self, at: &Visit<'_>) -> Vec<ErrorEntry> {
         let mut behind = Vec::new();
-        if at.bookmark.object == 0 {
-            let objects: Vec<u64> =
-                self.0.range(self.objects_below(at)).map(|(id, _)| *id).filter(|id| *id != 0).collect();
+        if at.bookmark.object == ObjectId::META_DNODE {
+            let objects: Vec<ObjectId> = self
+                .0
+                .range(self.objects_below(at))
+                .map(|(id, _)| *id)
+                .filter(|id| *id != ObjectId::META_DNODE)
+                .collect();
             behind.extend(objects.iter().filter_map(|id| self.0.remove(id)).flatten().map(|want| want.entry));
         }
         for want in self.0.get_mut(&at.bookmark.object).into_iter().flatten() {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 
 use super::ScrubCursor;
 
@@ -15,14 +15,14 @@ const SWAPS_MAX: usize = 1024;
 /// The swaps since a slice began, and some before.
 #[derive(Default)]
 pub(super) struct Swaps {
-    all: VecDeque<(Txg, u64, u64)>,
+    all: VecDeque<(Txg, ObjectId, ObjectId)>,
     /// The last txg of which a swap is forgotten.
     forgotten: Txg,
 }
 
 impl Swaps {
     /// Notes that two heads were swapped in `txg`.
-    pub(super) fn add(&mut self, txg: Txg, one: u64, other: u64) {
+    pub(super) fn add(&mut self, txg: Txg, one: ObjectId, other: ObjectId) {
         if self.all.len() >= SWAPS_MAX
             && let Some((txg, ..)) = self.all.pop_front()
         {

@@ -112,7 +112,7 @@ impl Spa {
             return Ok(());
         }
         // nothing is recorded while the pool is being created
-        if mos.number("root_dataset")?.is_none() {
+        if mos.id_of("root_dataset")?.is_none() {
             last.store(now, Ordering::Relaxed);
             return Ok(());
         }

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Objset, Visit, Walk};
 use ondisk::scan::ScanFunc;
 use zio::{Bookmark, IoClass};
@@ -47,7 +47,7 @@ impl Walked<'_, '_, '_> {
             return Ok(None);
         }
         let objset = match target.dataset {
-            0 => Ok(self.view.mos().clone()),
+            ObjectId::MOS => Ok(self.view.mos().clone()),
             id => Objset::open(self.view.zio().clone(), id, &target.root),
         };
         let objset = match objset {
@@ -78,7 +78,7 @@ impl Walked<'_, '_, '_> {
             }
             Walk::Into
         });
-        if next.is_none() && target.dataset != 0 {
+        if next.is_none() && target.dataset != ObjectId::MOS {
             self.log(&objset, target);
         }
         Ok(next)
@@ -100,7 +100,7 @@ impl Walked<'_, '_, '_> {
                 zil::Step::Block(bp) => {
                     let seq = bp.words[15];
                     perhaps = (bp.birth() > target.after)
-                        .then_some((*bp, Bookmark::new(objset.id(), 0, Bookmark::ZIL_LEVEL, seq)));
+                        .then_some((*bp, Bookmark::new(objset.id(), ObjectId::NONE, Bookmark::ZIL_LEVEL, seq)));
                     if seq < last
                         && let Some((bp, bm)) = perhaps.take()
                     {
@@ -116,7 +116,10 @@ impl Walked<'_, '_, '_> {
                     for bp in
                         pointers.iter().filter(|bp| !bp.is_hole() && bp.birth() >= claim && bp.birth() > target.after)
                     {
-                        self.feed(bp, &Bookmark::new(objset.id(), 0, Bookmark::ZIL_LEVEL, record.header.seq));
+                        self.feed(
+                            bp,
+                            &Bookmark::new(objset.id(), ObjectId::NONE, Bookmark::ZIL_LEVEL, record.header.seq),
+                        );
                     }
                 }
             }
@@ -141,7 +144,7 @@ impl Walked<'_, '_, '_> {
 
 /// Objects of accounting have such numbers. A scrub neither ends in them nor leaves them out (OpenZFS: `dsl_scan_check_suspend`).
 fn is_accounting(bm: &Bookmark) -> bool {
-    bm.object.cast_signed() < 0
+    bm.object.0.cast_signed() < 0
 }
 
 /// Returns whether a scrub can resume from this block: one of data or of dnodes.
@@ -161,7 +164,7 @@ fn end_of(blkid: u64, level: u8, indblkshift: u8) -> u64 {
 pub(super) struct Behind {
     from: Bookmark,
     /// The first object that the slice is about, once the blocks of dnodes tell how many are in each.
-    first_object: Option<u64>,
+    first_object: Option<ObjectId>,
 }
 
 impl Behind {
@@ -172,19 +175,19 @@ impl Behind {
     /// Returns whether this block and all below it come before. Blocks above the first one do not.
     pub(super) fn is(&mut self, at: &Visit<'_>) -> bool {
         let bm = at.bookmark;
-        let beginning = self.from.object == 0 && self.from.blkid == 0;
+        let beginning = self.from.object == ObjectId::META_DNODE && self.from.blkid == 0;
         if beginning || at.level == Bookmark::ROOT_LEVEL || is_accounting(bm) {
             return false;
         }
         let end = end_of(bm.blkid, at.level, at.dnode.indblkshift);
-        if bm.object == 0 {
+        if bm.object == ObjectId::META_DNODE {
             let per_block = ((u64::from(at.dnode.datablkszsec) << 9) / ondisk::DNODE_SIZE as u64).max(1);
             let from = self.from;
             let first = *self.first_object.get_or_insert_with(|| match from.object {
-                0 => from.blkid.saturating_mul(per_block),
+                ObjectId::META_DNODE => ObjectId(from.blkid.saturating_mul(per_block)),
                 object => object,
             });
-            return end.saturating_mul(per_block) <= first;
+            return ObjectId(end.saturating_mul(per_block)) <= first;
         }
         let first = self.first_object.unwrap_or(self.from.object);
         bm.object < first

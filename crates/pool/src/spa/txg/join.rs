@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Tx, TxHold, TxObjects};
 use parking_lot::Mutex;
 
@@ -91,7 +91,7 @@ impl TxHold for TxgHold {
         self.objects.lock().covers(objects)
     }
 
-    fn may_change(&self, objset: u64, object: u64) -> bool {
+    fn may_change(&self, objset: ObjectId, object: ObjectId) -> bool {
         self.objects.lock().has(objset, object)
     }
 
@@ -99,7 +99,7 @@ impl TxHold for TxgHold {
         self.txgs.claim(txg, &self.objects, objects)
     }
 
-    fn made(&self, objset: u64, object: u64) {
+    fn made(&self, objset: ObjectId, object: ObjectId) {
         self.objects.lock().add_object(objset, object);
     }
 }
@@ -236,7 +236,7 @@ impl TxHold for Txgs {
         false
     }
 
-    fn may_change(&self, _objset: u64, _object: u64) -> bool {
+    fn may_change(&self, _objset: ObjectId, _object: ObjectId) -> bool {
         false
     }
 

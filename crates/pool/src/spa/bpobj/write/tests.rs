@@ -30,9 +30,9 @@ fn mos_of(asize: u64) -> (Mos, Tx) {
     let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), asize).unwrap();
     let zio = Arc::new(zio::Zio::new(Arc::new(tree), 8 << 20));
     let tx = Tx::syncing(Txg(10));
-    let objset = Objset::create(zio, 0, ObjsetType::Meta, 0, &tx).unwrap();
+    let objset = Objset::create(zio, ObjectId::MOS, ObjsetType::Meta, 0, &tx).unwrap();
     let directory =
-        NewZap { id: Some(DIRECTORY_OBJECT), object_type: ObjectType::OBJECT_DIRECTORY, ..NewZap::default() };
+        NewZap { id: Some(ObjectId::POOL_DIRECTORY), object_type: ObjectType::OBJECT_DIRECTORY, ..NewZap::default() };
     Zap::create_with(&tx, &objset, &directory).unwrap();
     (Mos::open(objset).unwrap(), tx)
 }
@@ -95,7 +95,7 @@ fn lists_are_joined_and_taken_apart() {
     }
     taken.sort_unstable();
     assert!(taken.into_iter().eq(1..=5000) && mos.object(big.id()).is_err());
-    assert!(open(top.id()).is_empty() && open(top.id()).phys().subobjs == 0);
+    assert!(open(top.id()).is_empty() && open(top.id()).phys().subobjs == ObjectId(0));
     top.append_many(&tx, &blocks[..3]).unwrap();
     top.clear(&tx).unwrap();
     assert_eq!((open(top.id()).space(), all(&open(top.id()))), (Space::default(), vec![]));
@@ -174,7 +174,7 @@ fn lengths_that_no_device_could_hold_are_refused_at_once() {
         object.write(&tx, FAR, &[1]).unwrap();
         object.id()
     };
-    let refused = |id: u64, read: Result<(), Error>, claim: u64| {
+    let refused = |id: ObjectId, read: Result<(), Error>, claim: u64| {
         let said = read.unwrap_err().to_string();
         assert!(said.contains(&format!("object {id}")) && said.contains(&claim.to_string()), "{said}");
     };

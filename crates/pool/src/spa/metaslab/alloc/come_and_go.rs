@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Txg;
+use base::{ObjectId, Txg};
 use dmu::{Tx, Zap};
 use ondisk::label::key;
 use ondisk::spacemap::SPACE_MAP_HEADER_V0_SIZE;
@@ -35,9 +35,9 @@ impl PoolSpace {
         for top in tree.and_then(|tree| tree.get_nvlist_array_mut(key::CHILDREN)).into_iter().flatten() {
             let parsed = VdevConfig::parse(top)?;
             let has_space = !matches!(parsed.kind, VdevType::Hole | VdevType::Missing | VdevType::Indirect);
-            if has_space && parsed.ms_array.0 == 0 {
+            if has_space && parsed.ms_array.is_none() {
                 let array = Store::metaslab_array(mos, tx, open::metaslab_count(&parsed)?)?;
-                top.insert(key::METASLAB_ARRAY, array);
+                top.insert(key::METASLAB_ARRAY, array.0);
             }
         }
         Ok(())
@@ -89,33 +89,33 @@ impl PoolSpace {
 
 /// Frees the metaslab array, the space maps, the DTLs and the ZAPs of a top-level vdev, on which nothing is allocated.
 pub(crate) fn forget_vdev(cx: &TaskCx<'_>, top: &VdevConfig) -> Result<(), Error> {
-    if top.ms_array.0 != 0 {
-        let maps = cx.mos.words(top.ms_array.0, METASLABS_MAX)?;
-        maps.into_iter().filter(|map| *map != 0).try_for_each(|map| free_map(cx, map))?;
-        cx.mos.objset.free_object(cx.tx, top.ms_array.0)?;
+    if top.ms_array.is_some() {
+        let maps = cx.mos.ids(top.ms_array, METASLABS_MAX)?;
+        maps.into_iter().filter(|map| map.is_some()).try_for_each(|map| free_map(cx, map))?;
+        cx.mos.objset.free_object(cx.tx, top.ms_array)?;
     }
-    if let Some(zap) = cx.mos.zap_if(top.top_zap.0)?
-        && let Some(unflushed) = zap.lookup_u64(UNFLUSHED_TXGS)?
+    if let Some(zap) = cx.mos.zap_if(top.top_zap)?
+        && let Some(unflushed) = zap.lookup_id(UNFLUSHED_TXGS)?
     {
         cx.mos.objset.free_object(cx.tx, unflushed)?;
     }
-    for leaf in top.leaves().filter(|leaf| leaf.dtl.0 != 0) {
-        free_map(cx, leaf.dtl.0)?;
+    for leaf in top.leaves().filter(|leaf| leaf.dtl.is_some()) {
+        free_map(cx, leaf.dtl)?;
     }
     let all: Option<Zap> = cx.mos.named_zap(ALL_VDEV_ZAPS)?;
-    let zaps = top.walk().flat_map(|vdev| [vdev.top_zap.0, vdev.leaf_zap.0]);
+    let zaps = top.walk().flat_map(|vdev| [vdev.top_zap, vdev.leaf_zap]);
     // for a vdev without children both ZAPs are its own
-    let zaps: BTreeMap<u64, ()> = zaps.filter(|zap| *zap != 0).map(|zap| (zap, ())).collect();
+    let zaps: BTreeMap<ObjectId, ()> = zaps.filter(|zap| zap.is_some()).map(|zap| (zap, ())).collect();
     for zap in zaps.into_keys() {
         if let Some(all) = &all {
-            all.remove_int(cx.tx, zap)?;
+            all.remove_int(cx.tx, zap.0)?;
         }
         cx.mos.objset.free_object(cx.tx, zap)?;
     }
     Ok(())
 }
 
-fn free_map(cx: &TaskCx<'_>, id: u64) -> Result<(), Error> {
+fn free_map(cx: &TaskCx<'_>, id: ObjectId) -> Result<(), Error> {
     let object = cx.mos.object(id)?;
     if object.bonus().len() != SPACE_MAP_HEADER_V0_SIZE && cx.spa.feature_enabled(cx.mos, "spacemap_histogram")? {
         cx.spa.feature_decrement(cx.mos, cx.tx, "spacemap_histogram")?;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::label::key;
 use ondisk::{Dva, ObjectType};
@@ -104,8 +104,8 @@ impl From<space::AllocError> for Error {
     fn from(error: space::AllocError) -> Error {
         match error {
             space::AllocError::NoSpace => Error::NoSpace,
-            space::AllocError::State { source, .. } => Error::Space { object: 0, source },
-            other => Error::corrupt(0, other.to_string()),
+            space::AllocError::State { source, .. } => Error::Space { object: ObjectId::NONE, source },
+            other => Error::corrupt(ObjectId::NONE, other.to_string()),
         }
     }
 }
@@ -176,7 +176,9 @@ impl PoolSpace {
         if let Some(uberblock) = mos.directory.lookup("com.delphix:zpool_checkpoint")? {
             // the third word of an uberblock is its txg; without it the checkpoint's blocks would be given away
             let txg = uberblock.u64s().get(2).copied().filter(|txg| *txg != 0);
-            let txg = txg.ok_or_else(|| Error::corrupt(1, "the uberblock of the checkpoint has no txg"))?;
+            let txg = txg.ok_or_else(|| {
+                Error::corrupt(ObjectId::POOL_DIRECTORY, "the uberblock of the checkpoint has no txg")
+            })?;
             this.checkpoint.store(txg, Relaxed);
         }
         this.note_room();
@@ -191,8 +193,8 @@ impl PoolSpace {
         let tree = config.nv.get_nvlist(key::VDEV_TREE).and_then(|tree| tree.get_nvlist_array(key::CHILDREN));
         for (top, id) in tree.unwrap_or(&[]).iter().zip(0..) {
             if let Some(objects) = self.state.lock().tops.get_mut(&id) {
-                objects.ms_array = top.get_u64(key::METASLAB_ARRAY).unwrap_or(0);
-                objects.top_zap = top.get_u64(key::VDEV_TOP_ZAP).unwrap_or(0);
+                objects.ms_array = ObjectId(top.get_u64(key::METASLAB_ARRAY).unwrap_or(0));
+                objects.top_zap = ObjectId(top.get_u64(key::VDEV_TOP_ZAP).unwrap_or(0));
             }
         }
         Ok(())
@@ -210,7 +212,7 @@ impl PoolSpace {
     /// Writes the changes since the last pass to the log of the txg, or to the maps; in pass 1 chooses metaslabs to flush and flushes them.
     pub(crate) fn sync(&self, mos: &Mos, tx: &Tx, pass: u32, spa: &Spa) -> Result<(), Error> {
         if let Some(failed) = self.failed.lock().clone() {
-            return Err(Error::corrupt(0, failed));
+            return Err(Error::corrupt(ObjectId::NONE, failed));
         }
         let mut state = self.state.lock();
         self.syncing.store(tx.txg().0, Relaxed);
@@ -364,7 +366,7 @@ impl PoolSpace {
 
     fn request<'a>(&self, req: &AllocRequest<'a>) -> SpaceRequest<'a> {
         let bm = &req.bm;
-        let place = bm.objset ^ bm.object.rotate_left(20) ^ (bm.blkid >> 20).rotate_left(40);
+        let place = bm.objset.0 ^ bm.object.0.rotate_left(20) ^ (bm.blkid >> 20).rotate_left(40);
         // Fibonacci hashing: the upper bits are well mixed
         let hint = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % tunable::SPA_NUM_ALLOCATORS.get().max(1);
         SpaceRequest {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use base::{Txg, pump};
+use base::{ObjectId, Txg, pump};
 use ondisk::label::key;
 use ondisk::spacemap::SpaceMapHeader;
 use space::flush::LogSpace;
@@ -52,7 +52,7 @@ pub(super) fn metaslab_count(config: &VdevConfig) -> Result<u64, Error> {
         _ => 0,
     };
     if count > METASLABS_MAX {
-        return Err(Error::corrupt(0, format!("vdev {} has {count} metaslabs", config.id)));
+        return Err(Error::corrupt(ObjectId::NONE, format!("vdev {} has {count} metaslabs", config.id)));
     }
     Ok(count)
 }
@@ -64,7 +64,7 @@ fn geometry(top: &TopVdev, id: u64) -> Result<MapGeometry, Error> {
         VdevType::Draid => g.in_groups((config.draid_ndata.saturating_add(config.nparity)) << top.ashift()),
         _ => Ok(g),
     });
-    cut.map_err(|source| Error::Space { object: config.ms_array.0, source })
+    cut.map_err(|source| Error::Space { object: config.ms_array, source })
 }
 
 /// Returns the class of a vdev that is being made.
@@ -111,16 +111,16 @@ pub(super) fn top_space(
 }
 
 pub(super) fn number(top: &TopVdev) -> Result<u32, Error> {
-    u32::try_from(top.id()).map_err(|_| Error::corrupt(0, format!("vdev {} cannot be", top.id())))
+    u32::try_from(top.id()).map_err(|_| Error::corrupt(ObjectId::NONE, format!("vdev {} cannot be", top.id())))
 }
 
 /// Returns the objects of a vdev, as its configuration names them.
 pub(super) fn objects(top: &TopVdev) -> TopObjects {
     let config = top.config();
     TopObjects {
-        ms_array: config.ms_array.0,
-        top_zap: config.top_zap.0,
-        unflushed: 0,
+        ms_array: config.ms_array,
+        top_zap: config.top_zap,
+        unflushed: ObjectId::NONE,
         asize: config.asize,
         ashift: top.ashift(),
     }
@@ -132,7 +132,7 @@ pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u3
     let tops = || pool.tree().tops().iter().filter(|top| top.is_concrete());
     let metaslabs = tops().try_fold(0, |sum, top| Ok::<u64, Error>(sum + metaslab_count(top.config())?))?;
     if metaslabs > POOL_METASLABS_MAX {
-        return Err(Error::corrupt(0, format!("the pool has {metaslabs} metaslabs")));
+        return Err(Error::corrupt(ObjectId::NONE, format!("the pool has {metaslabs} metaslabs")));
     }
     let mut changes = Vec::new();
     for top in tops() {
@@ -166,17 +166,17 @@ pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u3
 fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
     let count = metaslab_count(top.config())?;
     let config = top.config();
-    let mut ids = match config.ms_array.0 {
-        0 => Vec::new(),
-        id => mos.words(id, count)?,
+    let mut ids = match config.ms_array {
+        ObjectId::NONE => Vec::new(),
+        id => mos.ids(id, count)?,
     };
-    ids.resize(count as usize, 0);
-    let opened = pump::all(ids, |id| (*id != 0).then(|| SpaceMap::open(mos, *id)).transpose());
+    ids.resize(count as usize, ObjectId::NONE);
+    let opened = pump::all(ids, |id| id.is_some().then(|| SpaceMap::open(mos, *id)).transpose());
     let info = |map: SpaceMap| MapInfo { object: map.object.id(), block: map.object.block_size(), header: map.header };
     let maps: Result<Vec<_>, Error> = opened.into_iter().map(|map| Ok(map?.map(info))).collect();
     let mut txgs = Vec::new();
-    if let Some(zap) = mos.zap_if(config.top_zap.0)?
-        && let Some(id) = zap.lookup_u64(UNFLUSHED_TXGS)?
+    if let Some(zap) = mos.zap_if(config.top_zap)?
+        && let Some(id) = zap.lookup_id(UNFLUSHED_TXGS)?
     {
         txgs = mos.words(id, count)?;
     }

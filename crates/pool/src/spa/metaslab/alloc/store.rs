@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Txg, tunable};
+use base::{ObjectId, Txg, tunable};
 use dmu::{NewObject, Tx};
 use ondisk::ObjectType;
 use ondisk::spacemap::{Action, SPACE_MAP_HEADER_SIZE, SPACE_MAP_HEADER_V0_SIZE, SpaceMapHeader};
@@ -35,11 +35,11 @@ const VDEV_MAP_BLOCK: u64 = 128 << 10;
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopObjects {
     /// Space map objects by metaslab.
-    pub(super) ms_array: u64,
+    pub(super) ms_array: ObjectId,
     /// The vdev's own ZAP.
-    pub(super) top_zap: u64,
+    pub(super) top_zap: ObjectId,
     /// Unflushed txgs by metaslab.
-    pub(super) unflushed: u64,
+    pub(super) unflushed: ObjectId,
     /// Bytes of the vdev, and log2 of its smallest allocation.
     pub(super) asize: u64,
     pub(super) ashift: u32,
@@ -61,8 +61,8 @@ pub(super) struct Store<'a> {
     pub(super) features: Features,
     pub(super) tops: &'a mut BTreeMap<u32, TopObjects>,
     /// Entries to write to the vdevs' metaslab arrays.
-    arrays: BTreeMap<MetaslabId, u64>,
-    unflushed: BTreeMap<MetaslabId, u64>,
+    arrays: BTreeMap<MetaslabId, ObjectId>,
+    unflushed: BTreeMap<MetaslabId, Txg>,
     /// Number of space maps with a histogram made, less those destroyed.
     histograms: i64,
 }
@@ -79,7 +79,7 @@ impl<'a> Store<'a> {
     }
 
     /// Makes the metaslab array of a vdev with `count` metaslabs.
-    pub(super) fn metaslab_array(mos: &Mos, tx: &Tx, count: u64) -> Result<u64, Error> {
+    pub(super) fn metaslab_array(mos: &Mos, tx: &Tx, count: u64) -> Result<ObjectId, Error> {
         let block_size = (count * 8).next_power_of_two().clamp(512, UNFLUSHED_BLOCK);
         let new = NewObject { object_type: ObjectType::OBJECT_ARRAY, block_size, ..NewObject::default() };
         Ok(mos.objset.alloc_object(tx, &new)?.id())
@@ -110,7 +110,7 @@ impl<'a> Store<'a> {
         Ok(MapInfo { object: object.id(), header: SpaceMapHeader { object: object.id(), ..header }, block: block_size })
     }
 
-    fn destroy(&mut self, id: u64) -> Result<(), Error> {
+    fn destroy(&mut self, id: ObjectId) -> Result<(), Error> {
         let object = self.mos.object(id)?;
         self.histograms -= i64::from(self.features.histograms && object.bonus().len() != SPACE_MAP_HEADER_V0_SIZE);
         self.mos.objset.free_object(self.tx, id)?;
@@ -118,16 +118,16 @@ impl<'a> Store<'a> {
     }
 
     fn top(&mut self, vdev: u32) -> Result<&mut TopObjects, Error> {
-        self.tops.get_mut(&vdev).ok_or_else(|| Error::corrupt(0, format!("vdev {vdev} has no space")))
+        self.tops.get_mut(&vdev).ok_or_else(|| Error::corrupt(ObjectId::NONE, format!("vdev {vdev} has no space")))
     }
 
     /// Returns the object that a vdev's ZAP names; makes it if there is none.
-    fn unflushed_object(&mut self, vdev: u32) -> Result<u64, Error> {
+    fn unflushed_object(&mut self, vdev: u32) -> Result<ObjectId, Error> {
         let (mos, tx) = (self.mos, self.tx);
         let top = self.top(vdev)?;
-        if top.unflushed == 0 {
+        if top.unflushed.is_none() {
             let zap = mos.zap(top.top_zap)?;
-            top.unflushed = match zap.lookup_u64(UNFLUSHED_TXGS)? {
+            top.unflushed = match zap.lookup_id(UNFLUSHED_TXGS)? {
                 Some(id) => id,
                 None => {
                     let new = NewObject {
@@ -136,7 +136,7 @@ impl<'a> Store<'a> {
                         ..NewObject::default()
                     };
                     let id = mos.objset.alloc_object(tx, &new)?.id();
-                    zap.add_u64(tx, UNFLUSHED_TXGS, id)?;
+                    zap.add_id(tx, UNFLUSHED_TXGS, id)?;
                     id
                 }
             };
@@ -145,15 +145,15 @@ impl<'a> Store<'a> {
     }
 
     /// Returns the space map that a vdev's own ZAP names, and true if it was made because there was none.
-    fn vdev_map(&mut self, zap: u64, name: &str) -> Result<(MapInfo, bool), Error> {
+    fn vdev_map(&mut self, zap: ObjectId, name: &str) -> Result<(MapInfo, bool), Error> {
         let zap = self.mos.zap(zap)?;
-        if let Some(id) = zap.lookup_u64(name)? {
+        if let Some(id) = zap.lookup_id(name)? {
             let object = self.mos.object(id)?;
             let header = Mos::bonus(&object, SpaceMapHeader::decode)?;
             return Ok((MapInfo { object: id, header, block: object.block_size() }, false));
         }
         let map = self.new_map(VDEV_MAP_BLOCK)?;
-        zap.add_u64(self.tx, name, map.object)?;
+        zap.add_id(self.tx, name, map.object)?;
         Ok((map, true))
     }
 
@@ -177,11 +177,11 @@ impl<'a> Store<'a> {
 
     /// Writes the collected changes.
     pub(super) fn finish(mut self) -> Result<(), Error> {
-        for (vdev, words) in by_vdev(&std::mem::take(&mut self.arrays)) {
+        for (vdev, words) in by_vdev(std::mem::take(&mut self.arrays).into_iter().map(|(id, map)| (id, map.0))) {
             let id = self.top(vdev)?.ms_array;
             self.write_words(id, &words)?;
         }
-        for (vdev, words) in by_vdev(&std::mem::take(&mut self.unflushed)) {
+        for (vdev, words) in by_vdev(std::mem::take(&mut self.unflushed).into_iter().map(|(id, txg)| (id, txg.0))) {
             let id = self.unflushed_object(vdev)?;
             self.write_words(id, &words)?;
         }
@@ -196,7 +196,7 @@ impl<'a> Store<'a> {
     }
 
     /// Writes words at their indices, each run of adjacent ones at once.
-    fn write_words(&self, id: u64, words: &[(u32, u64)]) -> Result<(), Error> {
+    fn write_words(&self, id: ObjectId, words: &[(u32, u64)]) -> Result<(), Error> {
         let object = self.mos.object(id)?;
         for row in words.chunk_by(|a, b| a.0 + 1 == b.0) {
             let Some((first, _)) = row.first() else { continue };
@@ -207,10 +207,10 @@ impl<'a> Store<'a> {
     }
 }
 
-fn by_vdev(words: &BTreeMap<MetaslabId, u64>) -> BTreeMap<u32, Vec<(u32, u64)>> {
+fn by_vdev(words: impl Iterator<Item = (MetaslabId, u64)>) -> BTreeMap<u32, Vec<(u32, u64)>> {
     let mut vdevs: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
     for ((vdev, ms), word) in words {
-        vdevs.entry(*vdev).or_default().push((*ms, *word));
+        vdevs.entry(vdev).or_default().push((ms, word));
     }
     vdevs
 }
@@ -248,29 +248,29 @@ impl MapStore for Store<'_> {
     }
 
     fn create_log(&mut self, txg: Txg) -> Result<MapInfo, Error> {
-        let zap = match self.mos.root_zap()?.lookup_u64(LOG_SPACEMAP_ZAP)? {
+        let zap = match self.mos.root_zap()?.lookup_id(LOG_SPACEMAP_ZAP)? {
             Some(id) => id,
             None => {
                 let id = self.mos.new_zap(self.tx, ObjectType::OTN_ZAP_METADATA)?;
-                self.mos.root_zap()?.add_u64(self.tx, LOG_SPACEMAP_ZAP, id)?;
+                self.mos.root_zap()?.add_id(self.tx, LOG_SPACEMAP_ZAP, id)?;
                 self.spa.feature_increment(self.mos, self.tx, "log_spacemap")?;
                 id
             }
         };
         let map = self.new_map(log_block_size())?;
-        self.mos.zap(zap)?.add_int(self.tx, txg.0, map.object)?;
+        self.mos.zap(zap)?.add_int(self.tx, txg.0, map.object.0)?;
         Ok(map)
     }
 
-    fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), Error> {
+    fn destroy_log(&mut self, txg: Txg, object: ObjectId) -> Result<(), Error> {
         self.destroy(object)?;
-        let logs = self.mos.root_zap()?.lookup_u64(LOG_SPACEMAP_ZAP)?;
+        let logs = self.mos.root_zap()?.lookup_id(LOG_SPACEMAP_ZAP)?;
         let logs = logs.ok_or_else(|| Error::corrupt(object, "a log of space changes that no list names"))?;
         remove_int_present(self.tx, &self.mos.zap(logs)?, txg.0)
     }
 
     fn set_unflushed(&mut self, id: MetaslabId, txg: Txg) -> Result<(), Error> {
-        self.unflushed.insert(id, txg.0);
+        self.unflushed.insert(id, txg);
         Ok(())
     }
 
