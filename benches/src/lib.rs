@@ -91,6 +91,18 @@ pub fn process_cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Seconds in which the processors of this machine worked, for whichever process or for the kernel (`/proc/stat`, in hundredths).
+#[must_use]
+pub fn machine_cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<f64> = stat.split_whitespace().skip(1).take(7).filter_map(|ticks| ticks.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq
+    match ticks[..] {
+        [user, nice, system, _, _, irq, softirq] => (user + nice + system + irq + softirq) / 100.0,
+        _ => f64::NAN,
+    }
+}
+
 /// The peer's mixing function (`zpeer.c`), that both fill blocks alike.
 #[must_use]
 pub fn mix(mut z: u64) -> u64 {

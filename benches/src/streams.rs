@@ -130,7 +130,7 @@ pub struct Cost {
 /// goes through the page cache is written there later, by threads of the kernel. It means something on an idle machine only.
 pub fn cost(work: impl FnOnce()) -> Cost {
     let machine = crate::number("machine", 0) != 0;
-    let cpu_now = || if machine { machine_cpu_seconds() } else { process_cpu_seconds() };
+    let cpu_now = || if machine { crate::machine_cpu_seconds() } else { process_cpu_seconds() };
     // where the kernel does not forget the peak, it is that of the whole process
     drop(std::fs::write("/proc/self/clear_refs", "5"));
     let (cpu, wall) = (cpu_now(), Instant::now());
@@ -140,17 +140,6 @@ pub fn cost(work: impl FnOnce()) -> Cost {
         rustix::fs::sync();
     }
     Cost { wall, cpu: cpu_now() - cpu, peak_mb: peak_mb().unwrap_or(f64::NAN) }
-}
-
-/// Seconds in which the processors of this machine worked, for whichever process or for the kernel (`/proc/stat`, in hundredths).
-fn machine_cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks: Vec<f64> = stat.split_whitespace().skip(1).take(7).filter_map(|ticks| ticks.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq
-    match ticks[..] {
-        [user, nice, system, _, _, irq, softirq] => (user + nice + system + irq + softirq) / 100.0,
-        _ => f64::NAN,
-    }
 }
 
 fn peak_mb() -> Option<f64> {

@@ -9,7 +9,7 @@ use zio::{ArcKey, Buf};
 use crate::ahead::ReadAhead;
 use crate::live::{LiveCache, Seen};
 use crate::tree::{Child, Interest, LevelCache};
-use crate::{Error, Object, PrimaryCache};
+use crate::{Error, Object};
 
 /// Reads blocks of one object. It keeps the last indirect block of each level, so a sequential reader pays one cache
 /// lookup per indirect block and takes no lock per data block. Blocks that are asked for in order are read ahead
@@ -60,15 +60,11 @@ impl BlockCursor {
 
     /// Reads the next blocks together, if `blkid` continues a run of blocks and is not in the cache.
     fn read_ahead(&mut self, blkid: u64) {
-        if tunable::ZFS_PREFETCH_DISABLE.get() != 0 {
+        if !self.ahead.note(blkid) || tunable::ZFS_PREFETCH_DISABLE.get() != 0 {
             return;
         }
-        let (size, count) = (self.object.block_size(), self.object.nblocks());
-        let arc = self.object.zio().arc();
-        // what is not cached waits for its reader in a part of the cache that must not overflow
-        let staged = self.object.objset().primary_cache() != PrimaryCache::All;
-        let most = if staged { arc.stage_room() / 2 } else { u64::MAX };
-        let Some(blocks) = self.ahead.note(blkid, size, count, most) else { return };
+        let most = self.object.objset().ahead_limit().unwrap_or(u64::MAX);
+        let Some(blocks) = self.ahead.window(self.object.block_size(), self.object.nblocks(), most) else { return };
         let first = self.blkptr(blkid).ok().flatten().and_then(|bp| ArcKey::of(&bp));
         if first.is_some_and(|key| self.object.zio().arc().peek(&key).is_none()) {
             self.prefetch(blocks, &mut |_| {});

@@ -113,6 +113,13 @@ impl Objset {
         Objset { zio, id, root, live, caches: AtomicU8::new(PrimaryCache::All as u8) }
     }
 
+    /// Returns the limit, in bytes, of what may be read ahead of a reader: data that is not cached waits for it in a part of the cache that must not
+    /// overflow before it is read. `None` where the ARC keeps data.
+    #[must_use]
+    pub fn ahead_limit(&self) -> Option<u64> {
+        (self.primary_cache() != PrimaryCache::All).then(|| self.zio().arc().stage_room() / 2)
+    }
+
     /// The kinds of blocks that the ARC keeps of what is read from this set: all, unless set otherwise.
     #[must_use]
     pub fn primary_cache(&self) -> PrimaryCache {

@@ -91,6 +91,9 @@ fn operate(zfs: &Zfs) {
     let (crtime, mtime) = (Some(Time { sec: 1, nsec: 2 }), Some(Time { sec: 3, nsec: 4 }));
     set(zfs, small, SetAttr { flags: Some(flags), crtime, mtime, ..SetAttr::default() });
     set(zfs, d, SetAttr { projid: Some(77), ..SetAttr::default() });
+    // a change of owners that is not in the log yet comes there behind the attributes made after it, and takes those with it when it is replayed, as in
+    // OpenZFS (`itx_sync`)
+    [small, d].into_iter().for_each(|id| zfs.fsync(id).unwrap());
     // extended attributes: small, replaced, removed, too large for the packed list
     for (name, len) in [("user.a", 10), ("user.b", 300), ("user.c", 20), ("trusted.big", 40_000), ("user.b", 301)] {
         zfs.set_xattr(&ROOT, small, name.as_bytes(), &bytes(len, 20), XattrMode::Set).unwrap();

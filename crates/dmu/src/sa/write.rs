@@ -458,27 +458,16 @@ pub fn words(words: &[u64]) -> Vec<u8> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use ondisk::ObjsetType;
-
     use super::*;
-    use crate::NewObject;
-    use crate::tests::live::pool::TestPool;
+    use crate::tests::live::pool::{TestPool, file};
 
     /// Another program has put attributes into a spill block that would fit into the bonus buffer.
     #[test]
     fn a_change_is_taken_back_without_a_new_layout() {
         let pool = TestPool::new();
         let tx = pool.tx(10);
-        let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
-        let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
-        let table = SaTable::setup(&tx, &os, master).unwrap();
-        let new = NewObject {
-            object_type: ObjectType::PLAIN_FILE_CONTENTS,
-            bonus_type: ObjectType::SA,
-            bonus_len: 320,
-            ..NewObject::default()
-        };
-        let file = os.alloc_object(&tx, &new).unwrap();
+        let (os, master, table) = pool.with_attributes(&tx);
+        let file = file(&os, &tx, 1);
         let value = |attr: Attr, n: u64| (attr, Cow::Owned(words(&[n])));
         let piece = |attr, n| table.piece(&file, &value(attr, n)).unwrap();
         let (front, back) = ([piece(Attr::Mode, 1), piece(Attr::Size, 2)], [piece(Attr::Links, 3)]);

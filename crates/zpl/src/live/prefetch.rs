@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use base::tunable;
-use dmu::{Object, PrimaryCache};
+use dmu::Object;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Zfs, Znode};
@@ -294,7 +294,7 @@ impl Zfs {
         let (held, pieces) = {
             let mut streams = node.streams.lock();
             let held = streams.pieces_of(&blocks);
-            streams.most = self.stage_room(node);
+            streams.most = node.object().objset().ahead_limit();
             let wanted = streams.note(blocks, size, file_size.div_ceil(size));
             let pieces = cut(wanted, size);
             streams.pieces.extend(pieces.iter().cloned());
@@ -304,15 +304,6 @@ impl Zfs {
             self.0.fetcher.fetch(node.object(), &pieces);
         }
         held.iter().for_each(|piece| piece.claim());
-    }
-}
-
-impl Zfs {
-    /// Returns the limit for data that is not cached: it waits for its reader in a part of the cache that must not overflow
-    /// before it is read.
-    fn stage_room(&self, node: &Znode) -> Option<u64> {
-        let objset = node.object().objset();
-        (objset.primary_cache() != PrimaryCache::All).then(|| objset.zio().arc().stage_room() / 2)
     }
 }
 

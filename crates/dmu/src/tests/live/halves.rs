@@ -7,9 +7,9 @@ use base::ObjectId;
 use ondisk::zap::FatHeader;
 use ondisk::{ObjectType, ObjsetType};
 
-use super::pool::TestPool;
-use crate::sa::{Attr, SaTable, SaValue, words};
-use crate::{Error, NewObject, NewZap, Objset, Zap, ZapValue};
+use super::pool::{TestPool, file};
+use crate::sa::{Attr, SaValue, words};
+use crate::{Error, NewZap, Objset, Zap, ZapValue};
 
 type Model = BTreeMap<String, ZapValue>;
 
@@ -142,16 +142,8 @@ fn attributes_change_together() {
     for n in 0.. {
         let pool = TestPool::new();
         let tx = pool.tx(10);
-        let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
-        let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap();
-        let table = SaTable::setup(&tx, &os, master.object().id()).unwrap();
-        let new = NewObject {
-            object_type: ObjectType::PLAIN_FILE_CONTENTS,
-            bonus_type: ObjectType::SA,
-            bonus_len: 320,
-            ..NewObject::default()
-        };
-        let file = os.alloc_object(&tx, &new).unwrap();
+        let (os, _, table) = pool.with_attributes(&tx);
+        let file = file(&os, &tx, 1);
         table.replace_all(&tx, &file, &[value(Attr::Mode, 0), value(Attr::Size, 0)]).unwrap();
         tx.fail_once(n);
         let (mut mode, mut xattrs) = (0, None);

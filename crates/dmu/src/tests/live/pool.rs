@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use base::{Endian, ObjectId, Txg};
-use ondisk::{BlkPtr, Dva, ObjectType};
+use ondisk::{BlkPtr, Dva, ObjectType, ObjsetType};
 use parking_lot::Mutex;
 use vdev::{MemoryDevice, VdevTree};
 use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 
-use crate::{BlockOwner, Object, Objset, SyncCx, Tx, TxHold, UsedBy, Visit, Walk, WritePolicy};
+use crate::sa::SaTable;
+use crate::{BlockOwner, NewObject, Object, Objset, SyncCx, Tx, TxHold, UsedBy, Visit, Walk, WritePolicy, Zap};
 
 /// Space without end.
 struct Bump {
@@ -135,6 +136,14 @@ pub(crate) struct TestPool {
 }
 
 impl TestPool {
+    /// An object set with a table of system attributes, in the object that is named second.
+    pub(crate) fn with_attributes(&self, tx: &Tx) -> (Arc<Objset>, ObjectId, SaTable) {
+        let os = Objset::create(self.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, tx).unwrap();
+        let master = Zap::create(tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
+        let table = SaTable::setup(tx, &os, master).unwrap();
+        (os, master, table)
+    }
+
     pub(crate) fn new() -> TestPool {
         const SIZE: u64 = 512 << 20;
         let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), SIZE - (5 << 20)).unwrap();
@@ -209,4 +218,16 @@ pub(crate) fn check_tree(object: &Object) {
     }
     assert_eq!(blocks, wanted, "fill counts of {object:?}");
     assert_ne!(dn.object_type, ObjectType::NONE);
+}
+
+/// A file with room for system attributes.
+pub(crate) fn file(os: &Arc<Objset>, tx: &Tx, slots: usize) -> Object {
+    let new = NewObject {
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
+        bonus_type: ObjectType::SA,
+        bonus_len: slots * 512 - 192,
+        slots,
+        ..NewObject::default()
+    };
+    os.alloc_object(tx, &new).unwrap()
 }

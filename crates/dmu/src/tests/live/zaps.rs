@@ -7,10 +7,10 @@ use std::sync::Arc;
 use base::ObjectId;
 use ondisk::{ObjectType, ObjsetType};
 
-use super::pool::TestPool;
+use super::pool::{TestPool, file};
 use crate::sa::{Attr, SaTable, SaValue, words};
 use crate::testing::Rng;
-use crate::{Error, NewObject, Object, Objset, Tx, Zap, ZapValue};
+use crate::{Error, Object, Objset, Tx, Zap, ZapValue};
 
 /// A new object set, and a ZAP in it.
 fn new_zap(pool: &TestPool, tx: &Tx) -> (Arc<Objset>, Zap) {
@@ -97,17 +97,6 @@ fn leaves_that_count_too_few_entries_keep_them() {
     assert!(left.len() > 900 && left.iter().all(|name| zap.lookup(name).unwrap().is_some()));
 }
 
-fn file(os: &Arc<Objset>, tx: &Tx, slots: usize) -> Object {
-    let new = NewObject {
-        object_type: ObjectType::PLAIN_FILE_CONTENTS,
-        bonus_type: ObjectType::SA,
-        bonus_len: slots * 512 - 192,
-        slots,
-        ..NewObject::default()
-    };
-    os.alloc_object(tx, &new).unwrap()
-}
-
 fn compare_attrs(table: &SaTable, object: &Object, model: &Values) {
     let attrs = table.attrs(object).unwrap();
     assert!(attrs.spill_error().is_none());
@@ -129,9 +118,7 @@ fn value(rng: &mut Rng, attr: Attr) -> Vec<u8> {
 fn attributes_change_txg_by_txg() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
-    let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
-    let table = SaTable::setup(&tx, &os, master).unwrap();
+    let (os, master, table) = pool.with_attributes(&tx);
     let first = [Attr::Mode, Attr::Size, Attr::Gen, Attr::Uid, Attr::Gid, Attr::Parent, Attr::Flags, Attr::Atime];
     let others = [
         Attr::Mtime,
@@ -212,9 +199,7 @@ fn a_header_that_cannot_be_is_an_error_when_the_zap_grows() {
 fn a_layout_that_a_newer_txg_has_entered_is_there_for_an_older_one() {
     let pool = TestPool::new();
     let tx = pool.tx(10);
-    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Zfs, 0, &tx).unwrap();
-    let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
-    let table = SaTable::setup(&tx, &os, master).unwrap();
+    let (os, master, table) = pool.with_attributes(&tx);
     let files = [file(&os, &tx, 1), file(&os, &tx, 1)];
     let mut models = [Values::new(), Values::new()];
     let set = |tx: &Tx, n: usize, attr: Attr, model: &mut Values| {
