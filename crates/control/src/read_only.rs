@@ -43,6 +43,12 @@ impl ReadOnlyControl {
         ReadOnlyControl { files: caller.files.clone(), uid: Some(caller.uid), ..self }
     }
 
+    /// The same in another state of the pool.
+    #[must_use]
+    pub fn seen_in(self, view: &Arc<Pool>) -> ReadOnlyControl {
+        ReadOnlyControl { view: view.clone(), ..self }
+    }
+
     /// Answers what is asked.
     ///
     /// # Errors

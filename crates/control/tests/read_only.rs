@@ -160,9 +160,11 @@ fn properties_that_a_dataset_has_of_its_own_are_told_as_they_are_stored() {
     set("t/a", "mountpoint", "/m".into());
     set("t/a@two", "a:c", "own".into());
     let stored = list(&[("stored", ().into())]);
-    let own = ask(&control, Ioc::ObjsetStats, "t/a", &stored).unwrap();
-    assert_eq!(keys(&own), ["quota", "mountpoint"]);
-    assert_eq!((value(&own, "quota"), value(&own, "mountpoint")), (&(1u64 << 30).into(), &"/m".into()));
+    let answer = ask(&control, Ioc::ObjsetStats, "t/a", &stored).unwrap();
+    assert_eq!(keys(&answer), ["dds_creation_txg", "dds_guid", "dds_is_snapshot", "name", "stored"]);
+    let own = answer.get_nvlist("stored").unwrap();
+    assert_eq!(keys(own), ["quota", "mountpoint"]);
+    assert_eq!((value(own, "quota"), value(own, "mountpoint")), (&(1u64 << 30).into(), &"/m".into()));
     assert!(!own.get_nvlist("quota").unwrap().contains("received"));
     let snaps = ask(&control, Ioc::SnapshotListNext, "t/a", &stored).unwrap();
     let of = |name: &str| snaps.get_nvlist(name).unwrap().get_nvlist("stored").unwrap();

@@ -17,7 +17,7 @@ pub struct Head {
 }
 
 /// A snapshot.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snap {
     /// Its full name.
     pub name: String,
@@ -25,8 +25,6 @@ pub struct Snap {
     pub guid: Guid,
     /// The txg in which it was made.
     pub txg: Txg,
-    /// The properties that are sent with it.
-    pub props: NvList,
 }
 
 impl Snap {
@@ -48,7 +46,8 @@ pub struct Details {
     pub props: NvList,
 }
 
-/// Tells of the datasets of a pool. Nothing is asked about a dataset that is not sent but its name, its age and its snapshots.
+/// Tells of the datasets of a pool. Nothing is asked about a dataset that is not sent but its name, its age and its snapshots, and nothing that is in the object set of one
+/// that is: a package of whole snapshots can be made though their file system is lost.
 pub trait Facts {
     /// The snapshots of a dataset, oldest first.
     ///
@@ -61,6 +60,12 @@ pub trait Facts {
     /// # Errors
     /// [`Error::Facts`].
     fn snapshot(&self, head: &str, name: &str) -> Result<Option<Snap>, Error>;
+
+    /// The properties that are sent with these snapshots of a dataset, in their order, oldest first: a list for each.
+    ///
+    /// # Errors
+    /// [`Error::Facts`].
+    fn props(&self, head: &str, snaps: &[Snap]) -> Result<Vec<NvList>, Error>;
 
     /// The file systems and volumes directly below one, by name.
     ///

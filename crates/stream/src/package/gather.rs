@@ -295,14 +295,11 @@ impl Gathered {
                 }
             }
         }
-        let first = self.window(snaps);
+        let window = snaps.get(self.window(snaps)..).unwrap_or_default();
         let (mut guids, mut snapprops, mut holds) = (NvList::new(), NvList::new(), NvList::new());
-        for (n, snap) in snaps.iter().enumerate() {
-            guids.insert(snap.short_name(), snap.guid.0);
-            if n < first {
-                continue;
-            }
-            let mut props = snap.props.clone();
+        snaps.iter().for_each(|snap| guids.insert(snap.short_name(), snap.guid.0));
+        let all = if window.is_empty() { Vec::new() } else { facts.props(&head.name, window)? };
+        for (snap, mut props) in window.iter().zip(all) {
             props.remove_many(LIMITS);
             snapprops.insert(snap.short_name(), props);
             if self.what.holds {

@@ -134,7 +134,7 @@ mod tests {
 
     /// A file system with one snapshot.
     fn member(name: &str, n: u64) -> Member {
-        let snap = Snap { name: format!("{name}@1"), guid: Guid(n), txg: Txg(n), props: NvList::new() };
+        let snap = Snap { name: format!("{name}@1"), guid: Guid(n), txg: Txg(n) };
         let head = Head { name: name.to_owned(), guid: Guid(100 + n), txg: Txg(n) };
         Member { head, origin: None, to: snap.clone(), from: None, snaps: vec![snap], list: NvList::new() }
     }

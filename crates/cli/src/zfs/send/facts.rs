@@ -20,18 +20,22 @@ pub(super) struct Asked<'a> {
 
 impl Facts for Asked<'_> {
     fn snapshots(&self, head: &str) -> Result<Vec<Snap>, Error> {
-        self.listed(head).map_err(cannot)
+        snapshots(self.source, head).map_err(cannot)
     }
 
     fn snapshot(&self, head: &str, name: &str) -> Result<Option<Snap>, Error> {
-        if_any(one(self.source, &format!("{head}@{name}"))).map_err(cannot)
+        if_any(self.source, &format!("{head}@{name}")).map_err(cannot)
+    }
+
+    fn props(&self, head: &str, snaps: &[Snap]) -> Result<Vec<NvList>, Error> {
+        self.stored(head, snaps).map_err(cannot)
     }
 
     fn children(&self, head: &str) -> Result<Vec<Head>, Error> {
         let mut all = Vec::new();
-        let below = list(self.source, Ioc::DatasetListNext, head, false).map_err(cannot)?;
+        let below = self.source.call(Ioc::DatasetListNext, head, &asking(["simple"])).map_err(cannot)?;
         for (name, list) in below.iter().filter_map(|(name, list)| Some((name, list.as_nvlist()?))) {
-            let Snap { name, guid, txg, .. } = fact(name, list).map_err(cannot)?;
+            let Snap { name, guid, txg } = fact(name, list).map_err(cannot)?;
             all.push(Head { name, guid, txg });
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -48,26 +52,27 @@ impl Facts for Asked<'_> {
 }
 
 impl Asked<'_> {
-    fn listed(&self, head: &str) -> Result<Vec<Snap>, Failed> {
-        let props = |list: &NvList| list.get_nvlist("stored").map(|stored| self.props(stored)).unwrap_or_default();
-        by_age(&list(self.source, Ioc::SnapshotListNext, head, true)?, props)
+    fn asked(&self, head: &str) -> Result<Details, Failed> {
+        let answer = self.source.call(Ioc::ObjsetStats, head, &asking(["origin", "stored"]))?;
+        let encryption_root = answer.get_str("encryption_root").map(str::to_owned);
+        Ok(Details { origin: origin_of(head, &answer)?, encryption_root, props: self.own(head, &answer)? })
     }
 
-    fn asked(&self, head: &str) -> Result<Details, Failed> {
-        let mut input = NvList::new();
-        input.insert("props", answers::names(["origin", "encryptionroot"]));
-        let answer = self.source.call(Ioc::ObjsetStats, head, &input)?;
-        let text = |name: &str| answer.get_nvlist(name).and_then(|prop| prop.get_str("value"));
-        let origin = text("origin").map(|name| one(self.source, name)).transpose()?;
-        let encryption_root = text("encryptionroot").map(str::to_owned);
-        let mut input = NvList::new();
-        input.insert("stored", ());
-        let props = self.props(&self.source.call(Ioc::ObjsetStats, head, &input)?);
-        Ok(Details { origin, encryption_root, props })
+    fn stored(&self, head: &str, snaps: &[Snap]) -> Result<Vec<NvList>, Failed> {
+        let mut input = asking(["simple", "special", "stored"]);
+        for (key, snap) in [("snap_iter_min_txg", snaps.first()), ("snap_iter_max_txg", snaps.last())] {
+            input.insert(key, snap.map_or(0, |snap| snap.txg.0));
+        }
+        let answer = self.source.call(Ioc::SnapshotListNext, head, &input)?;
+        snaps
+            .iter()
+            .map(|snap| self.own(&snap.name, told(&snap.name, "list", answer.get_nvlist(&snap.name))?))
+            .collect()
     }
 
     /// The properties that are sent, of those that a dataset has of its own.
-    fn props(&self, stored: &NvList) -> NvList {
+    fn own(&self, name: &str, answer: &NvList) -> Result<NvList, Failed> {
+        let stored = told(name, "stored", answer.get_nvlist("stored"))?;
         let key = if self.received { "received" } else { "value" };
         let mut props = NvList::new();
         for (name, prop) in stored {
@@ -75,30 +80,41 @@ impl Asked<'_> {
                 props.insert(name, value.clone());
             }
         }
-        props
+        Ok(props)
     }
 }
 
-/// The snapshots of a dataset, oldest first.
+/// The snapshots of a dataset, oldest first, whatever their names.
 pub(super) fn snapshots(source: &Query, head: &str) -> Result<Vec<Snap>, Failed> {
-    by_age(&list(source, Ioc::SnapshotListNext, head, false)?, |_| NvList::new())
+    let answer = source.call(Ioc::SnapshotListNext, head, &asking(["simple", "special"]))?;
+    let mut all = Vec::with_capacity(answer.len());
+    for (name, list) in answer.iter().filter_map(|(name, list)| Some((name, list.as_nvlist()?))) {
+        all.push(fact(name, list)?);
+    }
+    all.sort_by(|a, b| (a.txg, &a.name).cmp(&(b.txg, &b.name)));
+    Ok(all)
 }
 
 /// A dataset or snapshot, by the name that it has on disk: a snapshot of a file system that ignores case is found by others too.
 pub(super) fn one(source: &Query, name: &str) -> Result<Snap, Failed> {
-    let mut input = NvList::new();
-    input.insert("props", answers::names(["name", "createtxg", "guid"]));
-    let answer = source.call(Ioc::ObjsetStats, name, &input)?;
-    let prop = |key: &str| answer.get_nvlist(key);
-    let number = |key: &'static str| told(name, key, prop(key).and_then(|prop| prop.get_u64("value")));
-    let own = prop("name").and_then(|prop| prop.get_str("value")).unwrap_or(name);
-    Ok(Snap { name: own.to_owned(), guid: Guid(number("guid")?), txg: Txg(number("createtxg")?), props: NvList::new() })
+    named(name, &source.call(Ioc::ObjsetStats, name, &asking(["simple"]))?)
+}
+
+/// The same, if it exists. What would have too long a name does not.
+pub(super) fn if_any(source: &Query, name: &str) -> Result<Option<Snap>, Failed> {
+    let is_none = |failed: &Failed| {
+        is_missing(failed) || matches!(&*failed.error, control::Error::Pool(pool::Error::InvalidName { .. }))
+    };
+    match one(source, name) {
+        Ok(found) => Ok(Some(found)),
+        Err(failed) if is_none(&failed) => Ok(None),
+        Err(failed) => Err(failed),
+    }
 }
 
 /// The snapshot that a file system or volume was cloned from.
 pub(super) fn origin(source: &Query, head: &str) -> Result<Option<Snap>, Failed> {
-    let name = answers::prop(source, head, "origin")?;
-    name.map(|name| one(source, &name.to_string())).transpose()
+    origin_of(head, &source.call(Ioc::ObjsetStats, head, &asking(["origin"]))?)
 }
 
 /// The guids of the snapshots with respect to which a dataset was redacted; `None` if it is whole.
@@ -135,46 +151,38 @@ pub(super) fn is_before(source: &Query, (head, txg): (&str, Txg), to: &Snap) -> 
     Ok(false)
 }
 
-/// What is found, if it exists.
-pub(super) fn if_any<T>(found: Result<T, Failed>) -> Result<Option<T>, Failed> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(failed) if is_missing(&failed) => Ok(None),
-        Err(failed) => Err(failed),
-    }
-}
-
-/// What `ioc` lists directly below a dataset, perhaps with the properties of its own that each has.
-fn list(source: &Query, ioc: Ioc, head: &str, stored: bool) -> Result<NvList, Failed> {
+/// A request with these keys.
+fn asking<const N: usize>(keys: [&str; N]) -> NvList {
     let mut input = NvList::new();
-    input.insert("simple", ());
-    if stored {
-        input.insert("stored", ());
-    }
-    source.call(ioc, head, &input)
+    keys.into_iter().for_each(|key| input.insert(key, ()));
+    input
 }
 
-fn by_age(answer: &NvList, props: impl Fn(&NvList) -> NvList) -> Result<Vec<Snap>, Failed> {
-    let mut all = Vec::with_capacity(answer.len());
-    for (name, list) in answer.iter().filter_map(|(name, list)| Some((name, list.as_nvlist()?))) {
-        all.push(Snap { props: props(list), ..fact(name, list)? });
-    }
-    all.sort_by(|a, b| (a.txg, &a.name).cmp(&(b.txg, &b.name)));
-    Ok(all)
+/// The origin of `head`, in the answer about it.
+fn origin_of(head: &str, answer: &NvList) -> Result<Option<Snap>, Failed> {
+    answer.get_nvlist("origin").map(|origin| named(head, origin)).transpose()
+}
+
+/// What an answer about `name` tells, with its name on disk.
+fn named(name: &str, answer: &NvList) -> Result<Snap, Failed> {
+    fact(told(name, "name", answer.get_str("name"))?, answer)
 }
 
 /// One of an answer that lists them.
 fn fact(name: &str, list: &NvList) -> Result<Snap, Failed> {
     let number = |key: &'static str| told(name, key, list.get_u64(key));
     let (guid, txg) = (Guid(number("dds_guid")?), Txg(number("dds_creation_txg")?));
-    Ok(Snap { name: name.to_owned(), guid, txg, props: NvList::new() })
+    Ok(Snap { name: name.to_owned(), guid, txg })
 }
 
-/// A number that an answer must have: it decides what is sent.
-fn told(name: &str, key: &'static str, number: Option<u64>) -> Result<u64, Failed> {
-    number.ok_or_else(|| control::Error::Damaged(format!("the answer about '{name}' has no {key}")).into())
+/// What an answer must have: it decides what is sent.
+fn told<T>(name: &str, key: &'static str, found: Option<T>) -> Result<T, Failed> {
+    found.ok_or_else(|| control::Error::Damaged(format!("the answer about '{name}' has no {key}")).into())
 }
 
 fn cannot(failed: Failed) -> Error {
     Error::Facts(Box::new(failed))
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
 
 /// The dataset that holds the received part: the clone, or the dataset itself.
 fn receiving(source: &Query, head: &str) -> Result<Snap, Failed> {
-    match facts::if_any(facts::one(source, &format!("{head}/{RECEIVE_CLONE}")))? {
+    match facts::if_any(source, &format!("{head}/{RECEIVE_CLONE}"))? {
         Some(clone) => Ok(clone),
         None => facts::one(source, head),
     }
