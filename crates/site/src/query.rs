@@ -18,6 +18,7 @@ use pool::{Pool, Source};
 use vdev::{IoFigures, LostBlock, QueueDepths, VdevAux, VdevErrors, VdevState, VdevType};
 
 use crate::iostats::{self, Record};
+use crate::long_holds::Held;
 use crate::suspended::{self, Suspended};
 use crate::{Imported, Site};
 
@@ -34,6 +35,8 @@ pub struct Query {
     pub(crate) control: ReadOnlyControl,
     /// The pools that it is one of, if other processes may change it.
     pub(crate) site: Option<Site>,
+    /// What is held as long as it is asked.
+    pub(crate) held: Option<Arc<Held>>,
 }
 
 impl fmt::Debug for Query {
@@ -58,13 +61,23 @@ impl Query {
     #[must_use]
     pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
         let control = ReadOnlyControl::new(pool.clone()).of(&Caller::default());
-        Query { pool, devices, record: None, caller: Caller::default(), control, site: None }
+        Query { pool, devices, record: None, caller: Caller::default(), control, site: None, held: None }
     }
 
     /// The same for a caller, to whose files streams can be sent.
     #[must_use]
     pub fn of(self, caller: &Caller) -> Query {
         Query { caller: caller.clone(), control: self.control.of(caller), ..self }
+    }
+
+    /// The same with what is held as long as it is asked.
+    pub(crate) fn holding(self, held: Held) -> Query {
+        Query { held: Some(Arc::new(held)), ..self }
+    }
+
+    /// The same in another state of the pool.
+    pub(crate) fn seen_in(&self, pool: &Arc<Pool>) -> Query {
+        Query { pool: pool.clone(), control: self.control.clone().seen_in(pool), ..self.clone() }
     }
 
     /// The name of the pool.

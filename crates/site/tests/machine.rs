@@ -11,7 +11,7 @@ use control::{Caller, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
 use site::import::{How, trial};
 use site::rewind::Policy;
-use site::{Machine, Query, Silent, Site};
+use site::{Machine, Silent, Site};
 use vdev::create::VdevSpec;
 
 /// Set in the process that does the work: its folder. The state folder is of a process.
@@ -274,72 +274,5 @@ fn events_of_all_processes_are_read_one_by_one() {
         assert!(next().is_err());
         let cleared = call(Ioc::EventsClear, &[]).unwrap();
         assert_eq!(cleared.get_u64("cleared"), Some(classes.len() as u64));
-    });
-}
-
-/// Calls what it is given before the first bytes are written.
-struct Meanwhile<F: FnMut() + Send>(Option<F>);
-
-impl<F: FnMut() + Send> Write for Meanwhile<F> {
-    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-        self.0.take().into_iter().for_each(|mut work| work());
-        Ok(buf.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A pool with the file system `t/fs` and its snapshot `s`, open for reading since then, and a machine that others use.
-fn looked_at(dir: &Path) -> (Query, Caller, Machine) {
-    let others = machine();
-    create(&others, dir);
-    others.call(Ioc::Create, "t/fs", &list(&[("type", 2i32.into())])).unwrap();
-    let snaps = list(&[("t/fs@s", ().into())]);
-    others.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).unwrap();
-    let (site, caller) = (Site::new(Arc::new(Silent)), Caller::default());
-    let query = site.query(&site.of_dataset("t").unwrap().unwrap()).of(&caller);
-    (query, caller, others)
-}
-
-fn destroy_snapshot(machine: &Machine) -> Result<NvList, Errno> {
-    let snaps = list(&[("t/fs@s", ().into())]);
-    machine.call(Ioc::DestroySnaps, "t", &list(&[("snaps", snaps.into())])).map_err(|failed| failed.errno)
-}
-
-#[test]
-fn a_request_to_send_holds_what_it_sends() {
-    in_own_state("a_request_to_send_holds_what_it_sends", |dir| {
-        let (query, caller, others) = looked_at(dir);
-        let (others, errno) = (Arc::new(others), Arc::new(Mutex::new(None)));
-        let (asked, told) = (others.clone(), errno.clone());
-        let meanwhile = move || *told.lock().unwrap() = destroy_snapshot(&asked).err();
-        caller.files.output(5, Box::new(Meanwhile(Some(meanwhile))), Arc::default());
-        query.call(Ioc::SendNew, "t/fs@s", &list(&[("fd", 5i32.into())])).unwrap();
-        assert_eq!(*errno.lock().unwrap(), Some(Errno::EBUSY));
-        destroy_snapshot(&others).unwrap();
-    });
-}
-
-#[test]
-fn a_request_to_send_looks_at_what_others_did_since() {
-    in_own_state("a_request_to_send_looks_at_what_others_did_since", |dir| {
-        let (query, caller, others) = looked_at(dir);
-        others.call(Ioc::Rename, "t/fs", &list(&[("target", "t/new".into())])).unwrap();
-        let written = Written::default();
-        caller.files.output(5, Box::new(written.clone()), Arc::default());
-        let send = |name: &str| query.call(Ioc::SendNew, name, &list(&[("fd", 5i32.into())]));
-        let contains = |name: &[u8]| written.0.lock().unwrap().windows(name.len()).any(|bytes| bytes == name);
-        // a package goes on under the names that its header has; a head is sent as it is now
-        send("t/fs@s").unwrap();
-        assert!(contains(b"t/fs@s\0") && !contains(b"t/new"));
-        send("t/fs").unwrap();
-        assert!(contains(b"t/new@--head--\0"));
-        let snaps = list(&[("t/new@s", ().into())]);
-        others.call(Ioc::DestroySnaps, "t", &list(&[("snaps", snaps.into())])).unwrap();
-        written.0.lock().unwrap().clear();
-        assert_eq!(send("t/fs@s").unwrap_err().errno, Errno::ENOENT);
-        assert!(written.0.lock().unwrap().is_empty());
     });
 }

@@ -8,9 +8,8 @@ use site::long_holds::Looking;
 use stream::package::{Gathered, Head, Plan, Snap, Step, What, conclusion, header};
 
 use super::facts::{self, Asked};
-use super::stream::{Options, Stream, line, open, output, tell, total};
+use super::stream::{Options, Stream, line, looking, open, output, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::names::Types;
 use crate::zfs::select::{self, told};
 
@@ -21,8 +20,7 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
     let Some((fs, snap)) = name.split_once('@') else {
         return Err(failed("Error: Unsupported flag with filesystem or bookmark."));
     };
-    // from here on nothing is destroyed, until what is sent is held; a dry run holds nothing
-    let looking = if options.dry { None } else { Looking::at(name, &**here().front()) };
+    let looking = looking(&options, name);
     let found = open(fs, Types::HEADS)?;
     let source = found.source();
     let head = facts::one(source, fs).map_err(|e| failed(told(&e, fs)))?;
@@ -87,10 +85,9 @@ fn send(options: &Options, source: &Arc<Query>, head: &Head, what: What, looking
     }
     let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
     let plan = gathered.steps();
-    let _held = looking.and_then(|looking| {
-        let sent = plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to]));
-        source.hold(looking, sent.map(|snap| snap.name.as_str()))
-    });
+    let sent = plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to])).map(|snap| snap.name.as_str());
+    let held = looking.map(|looking| source.hold(looking, sent)).transpose().map_err(|e| cannot(&e))?;
+    let source = held.as_ref().unwrap_or(source);
     plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
     let sizes = if options.verbosity > 0 { announce(options, source, &plan)? } else { Vec::new() };
     if plan.steps.is_empty() {

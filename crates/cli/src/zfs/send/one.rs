@@ -10,19 +10,20 @@ use site::Query;
 use stream::package::{Gathered, Head, Snap, What, conclusion, header};
 
 use super::facts::{self, Asked};
-use super::stream::{NOT_EARLIER, Options, Stream, line, open, output, tell, total};
+use super::stream::{NOT_EARLIER, Options, Stream, held, line, looking, open, output, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::select::told;
 
 pub(super) fn run(options: Options, name: &str) -> Outcome {
     let from = options.from.as_deref().map(|from| full_name(from, name));
+    let looking = looking(&options, name);
     let found = open(name, Types::ALL)?;
-    let source = found.source();
-    let to = facts::one(source, name).map_err(|e| failed(told(&e, name)))?;
-    let start = from.as_deref().map(|from| start(source, from, &to)).transpose()?;
+    let to = facts::one(found.source(), name).map_err(|e| failed(told(&e, name)))?;
+    let (source, to) = &held(looking, found.source(), to)?;
+    let start = from.as_deref().map(|from| start(source, from, to)).transpose()?;
     let package = options.props || options.holds || options.backup;
-    let opening = if package { Some(opening(&options, source, &to)?) } else { None };
+    let opening = if package { Some(opening(&options, source, to)?) } else { None };
     let stream = Stream { source, to: &to.name, from: start.as_deref(), flags: &options.stream };
     let mut size = 0;
     if options.verbosity > 0 {

@@ -11,7 +11,7 @@ use stream::package::Snap;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
 use super::facts;
-use super::stream::{Options, Stream, line, open, output, tell, total};
+use super::stream::{Options, Stream, held, line, looking, open, output, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::listed;
@@ -24,16 +24,19 @@ pub(super) fn run(options: &Options, token: &str) -> Outcome {
     let list = stream::token::decode(token).map_err(|e| failed(format!("cannot resume send: {e}")))?;
     contents(options, &list)?;
     let at = Token::new(&list).ok_or_else(|| failed("cannot resume send: resume token is corrupt"))?;
+    let looking = looking(options, &at.to_name);
     let (source, to) = find(&at)?;
+    let (source, to) = held(looking, &source, to)?;
     let flags = at.flags(&options.stream, &list);
     rest(options, &list, &at, (&source, &to), &flags)
 }
 
 pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outcome {
     let cannot = |why: &str| failed(format!("saved send failed: {why}"));
+    let looking = looking(options, name);
     let head = open(name, Types::HEADS)?;
-    let source = head.source();
-    let receiving = receiving(source, name).map_err(|e| cannot(&e.to_string()))?;
+    let receiving = receiving(head.source(), name).map_err(|e| cannot(&e.to_string()))?;
+    let (source, receiving) = &held(looking, head.source(), receiving)?;
     let state = answers::prop(source, &receiving.name, "receive_resume_token").map_err(|e| cannot(&e.to_string()))?;
     let Some(state) = state else { return Err(failed("")) };
     let mut list = stream::token::decode(&state.to_string()).map_err(|e| cannot(&e.to_string()))?;
@@ -56,7 +59,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     let mut flags = at.flags(&options.stream, &list);
     flags.saved = Some(Saved { guid: at.to_guid, name: sender_name });
     flags.resume = flags.resume.filter(|at| at.object.is_some() || at.offset != 0);
-    rest(options, &list, &at, (source, &receiving), &flags)
+    rest(options, &list, &at, (source, receiving), &flags)
 }
 
 /// The dataset that holds the received part: the clone, or the dataset itself.

@@ -5,24 +5,31 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use base::Errno;
-use control::Ioc;
+use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::KeyStatus;
 use pool::prop::{nicebytes, nicenum};
 use site::Query;
+use site::long_holds::Looking;
+use stream::package::Snap;
 use stream::send::{self, Progress, SendFlags};
 
+use super::facts;
 use crate::error::{Failure, cause, failed};
+use crate::here::here;
 use crate::names::Types;
 use crate::zfs::listed::Listed;
+use crate::zfs::progress;
+use crate::zfs::select::{self, told};
 use crate::zfs::words::of_errno;
-use crate::zfs::{progress, select};
 use crate::{answers, writable};
 
 /// The number of the file that streams are sent to.
 const OUTPUT: i32 = 1;
 /// OpenZFS's message for a start that is not in the past of what is sent.
 pub(super) const NOT_EARLIER: &str = "not an earlier snapshot from the same fs";
+/// OpenZFS's message for a head that somebody has open.
+const BUSY: &str = "target is busy; if a filesystem, it must not be mounted";
 
 /// The options of the command (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
@@ -122,9 +129,7 @@ impl Stream<'_> {
             }
             (control::Error::Send(send::Error::Output(source)), _) => cannot(&cause(source)),
             (_, Errno::EACCES) => cannot(key),
-            (_, Errno::EBUSY) if !name.contains('@') => {
-                cannot("target is busy; if a filesystem, it must not be mounted")
-            }
+            (_, Errno::EBUSY) if !name.contains('@') => cannot(BUSY),
             (_, Errno::EXDEV) => cannot(NOT_EARLIER),
             (_, n @ Errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from(n)))),
             (_, n) => cannot(&of_errno(n)),
@@ -170,6 +175,29 @@ pub(super) fn total(size: u64, parsable: bool, package: bool) -> String {
         (true, _) => format!("size\t{size}\n"),
         (false, true) => format!("total estimated size is {}\n", nicebytes(size)),
         (false, false) => format!("total estimated size is {}\n", nicenum(size)),
+    }
+}
+
+/// Announces, before a dataset is looked up, that it will be held: nothing is destroyed until then. A dry run holds nothing.
+pub(super) fn looking(options: &Options, dataset: &str) -> Option<Looking> {
+    if options.dry { None } else { Looking::at(dataset, &**here().front()) }
+}
+
+/// Holds what was looked up. A head is looked up again, for it may have changed until it was held.
+pub(super) fn held(looking: Option<Looking>, source: &Arc<Query>, to: Snap) -> Result<(Arc<Query>, Snap), Failure> {
+    let Some(looking) = looking else { return Ok((source.clone(), to)) };
+    let cannot = |e: &Failed| match e.errno {
+        Errno::EBUSY => failed(format!("warning: cannot send '{}': {BUSY}", to.name)),
+        _ => failed(told(e, &to.name)),
+    };
+    let held = Arc::new(source.hold(looking, [to.name.as_str()]).map_err(|e| cannot(&e))?);
+    if to.name.contains('@') {
+        return Ok((held, to));
+    }
+    let now = facts::one(&held, &to.name).map_err(|e| cannot(&e))?;
+    match now.guid == to.guid {
+        true => Ok((held, now)),
+        false => Err(failed(format!("cannot open '{}': dataset does not exist", to.name))),
     }
 }
 
