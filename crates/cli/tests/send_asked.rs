@@ -1,5 +1,5 @@
 //! What a send asks for before its streams begin: what it sends is held from then on, and only what it sends is needed.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "support/devices.rs"]
 mod devices;

@@ -222,8 +222,7 @@ fn a_stream_that_fails_is_tried_once_in_a_state() {
             let full = Full::default();
             lab.caller.files.output(5, Box::new(full.clone()), Arc::default());
             lab.query.call(Ioc::SendNew, name, &list(&[("fd", 5i32.into())])).unwrap_err();
-            let tries = *full.0.lock().unwrap();
-            tries
+            *full.0.lock().unwrap()
         };
         assert_eq!([tries("t/fs@s"), tries("t/fs")], [1, 1]);
         lab.others.call(Ioc::Rename, "t/fs", &list(&[("target", "t/new".into())])).unwrap();
