@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stream::{Reader, recv, send};
@@ -66,6 +67,12 @@ impl Files {
     /// Opens `number` for a stream whose BEGIN record `source` has given, with this payload.
     pub fn begun(&self, number: i32, source: &Source, payload: Vec<u8>, progress: Arc<recv::Progress>) {
         self.table().insert(number, File::In(Input { source: source.clone(), begun: Some(payload), progress }));
+    }
+
+    /// The bytes that were sent to `number` so far; `None` if no stream can be sent to it.
+    #[must_use]
+    pub fn sent(&self, number: i32) -> Option<u64> {
+        self.out(number).map(|(_, progress)| progress.bytes.load(Ordering::Relaxed))
     }
 
     /// Closes `number`.

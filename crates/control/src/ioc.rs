@@ -96,14 +96,16 @@ pub enum Ioc {
     /// Returns the properties, all or `vdevprops_get_props`, of the vdev whose guid is `vdevprops_get_vdev`, each with `value` and `source`.
     VdevGetProps,
     /// The properties of a dataset, all or those of `props`, each with `value`, in `source` where it is set, empty if nowhere, and in `received` what came with
-    /// a stream.
+    /// a stream. With `simple`, `origin` or `stored` its object set is not looked at, which may be lost: the answer is its own `name` and what a simple list tells
+    /// of it; with `origin` the same of the snapshot that it was cloned from; with `stored` its `encryption_root`, and in `stored` the properties that it has of its own.
     ObjsetStats,
     /// The datasets `depth` levels below one (1 unless told otherwise), each with what it tells quickly (`dds_*`), and in `props` those properties that `props`
     /// names, all if that is empty; `simple` only with what its own object tells. With `snapshots` these are among them. OpenZFS's request gives one dataset
     /// after the other.
     DatasetListNext,
     /// Lists likewise the snapshots of a dataset and of those up to `depth` - 1 levels below it, of each the oldest first, that were taken from
-    /// `snap_iter_min_txg` to `snap_iter_max_txg`.
+    /// `snap_iter_min_txg` to `snap_iter_max_txg`. With `special` these are all of the dataset alone, also those with names that only OpenZFS itself gives. With
+    /// `stored` each tells the properties that it has of its own.
     SnapshotListNext,
     /// Reads the pool's dedup tables (`prefetch_type` 1) or those of clones (2), so that what cannot be read is told.
     PoolPrefetch,
@@ -207,6 +209,7 @@ const SEND_SPACE: &[Key] = &[
     may("resume_object", DataType::Uint64),
     may("resume_offset", DataType::Uint64),
     may("bytes", DataType::Uint64),
+    may("savedok", DataType::Boolean),
 ];
 
 /// Those of [`Ioc::PoolImport`].
@@ -225,6 +228,8 @@ const SNAPSHOT_LIST: &[Key] = &[
     may("depth", DataType::Uint64),
     may("simple", DataType::Boolean),
     may("props", DataType::StringArray),
+    may("stored", DataType::Boolean),
+    may("special", DataType::Boolean),
 ];
 
 /// Those of [`Ioc::SendNew`].
@@ -432,7 +437,9 @@ impl Ioc {
             Ioc::NextObj => const { &[must("obj", Uint64), may("last", Uint64)] },
             Ioc::ObjToStats => const { &[may("obj", Uint64), may("objs", Uint64Array)] },
             Ioc::Diff => const { &[must("fromsnap", String), must("fd", Int32)] },
-            Ioc::ObjsetStats => const { &[may("props", StringArray)] },
+            Ioc::ObjsetStats => {
+                const { &[may("props", StringArray), may("simple", Boolean), may("origin", Boolean), may("stored", Boolean)] }
+            }
             Ioc::DatasetListNext => {
                 const {
                     &[

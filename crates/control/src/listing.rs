@@ -14,6 +14,10 @@ use crate::{Error, Failed, ReadOnlyControl};
 
 /// The properties in a dataset's list.
 const PROPS: &str = "props";
+/// What asks for the properties that a dataset has of its own, and their list.
+const STORED: &str = "stored";
+/// What asks for the snapshot that a dataset was cloned from, and the list about it.
+const ORIGIN: &str = "origin";
 /// The source of a value that came with a stream (OpenZFS: `ZPROP_SOURCE_VAL_RECVD`).
 const RECEIVED: &str = "$recvd";
 /// Pairs in the list of a dataset with its properties, if it is simple and if not.
@@ -25,6 +29,9 @@ const WANTED_MAX: usize = 1 << 10;
 impl ReadOnlyControl {
     pub(crate) fn objset_stats(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let dataset = self.view.dataset(name)?;
+        if ["simple", ORIGIN, STORED].iter().any(|key| input.contains(key)) {
+            return Ok(known(&dataset, input.contains(ORIGIN), input.contains(STORED))?);
+        }
         match wanted(input)? {
             Some(names) if !names.is_empty() => props(&dataset, &names),
             _ => all_props(&dataset),
@@ -39,14 +46,19 @@ impl ReadOnlyControl {
     pub(crate) fn snapshot_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let bound = |key: &str| input.get_u64(key).filter(|txg| *txg != 0);
         let (min, max) = (bound("snap_iter_min_txg"), bound("snap_iter_max_txg"));
-        let options = ListOptions { snapshots: true, ..ListOptions::DATASETS };
-        self.list(name, input, &options, |dataset| {
+        let is_meant = |dataset: &Dataset| {
             let txg = dataset.phys().creation_txg.0;
             dataset.is_snapshot()
                 && dataset.name() != name
                 && min.is_none_or(|min| txg >= min)
                 && max.is_none_or(|max| txg <= max)
-        })
+        };
+        if input.contains("special") {
+            let all = self.view.dataset(name).and_then(|head| head.snapshots()).map_err(not_found)?;
+            return answer(all.into_iter().filter(is_meant), input);
+        }
+        let options = ListOptions { snapshots: true, ..ListOptions::DATASETS };
+        self.list(name, input, &options, is_meant)
     }
 
     /// Lists what is below a dataset, as many levels as are asked for.
@@ -57,31 +69,45 @@ impl ReadOnlyControl {
         options: &ListOptions,
         is_meant: impl Fn(&Dataset) -> bool,
     ) -> Result<NvList, Failed> {
-        let not_found = |e: PoolError| match e {
-            PoolError::NoSuchDataset { .. } => Failed { errno: Errno::ESRCH, ..e.into() },
-            e => e.into(),
-        };
         let depth = input.get_u64("depth").unwrap_or(1);
         let options = ListOptions { depth: Some(u32::try_from(depth).unwrap_or(u32::MAX)), ..*options };
-        let (simple, wanted) = (input.contains("simple"), wanted(input)?);
         if name.contains('#') {
             return Err(Error::Invalid(format!("'{name}' is a bookmark")).into());
         }
-        let mut out = NvList::new();
-        for entry in self.view.list(name, &options).map_err(not_found)? {
-            let Entry::Dataset(dataset) = entry else { continue };
-            if is_meant(&dataset) {
-                let mut list = stats(&dataset, simple)?;
-                match wanted.as_deref() {
-                    None => {}
-                    Some([]) => list.insert(PROPS, all_props(&dataset)?),
-                    Some(names) => list.insert(PROPS, props(&dataset, names)?),
-                }
-                out.insert(dataset.name(), list);
-            }
-        }
-        Ok(out)
+        let all = self.view.list(name, &options).map_err(not_found)?.into_iter();
+        let datasets = all.filter_map(|entry| match entry {
+            Entry::Dataset(dataset) => Some(dataset),
+            Entry::Bookmark(_) => None,
+        });
+        answer(datasets.filter(is_meant), input)
     }
+}
+
+/// The error for a list below a dataset.
+fn not_found(e: PoolError) -> Failed {
+    match e {
+        PoolError::NoSuchDataset { .. } => Failed { errno: Errno::ESRCH, ..e.into() },
+        e => e.into(),
+    }
+}
+
+/// What is asked for of each of these datasets.
+fn answer(datasets: impl Iterator<Item = Dataset>, input: &NvList) -> Result<NvList, Failed> {
+    let (simple, own, wanted) = (input.contains("simple"), input.contains(STORED), wanted(input)?);
+    let mut out = NvList::new();
+    for dataset in datasets {
+        let mut list = stats(&dataset, simple)?;
+        match wanted.as_deref() {
+            None => {}
+            Some([]) => list.insert(PROPS, all_props(&dataset)?),
+            Some(names) => list.insert(PROPS, props(&dataset, names)?),
+        }
+        if own {
+            list.insert(STORED, stored(&dataset)?);
+        }
+        out.insert(dataset.name(), list);
+    }
+    Ok(out)
 }
 
 /// The names of the properties that are asked for, each once.
@@ -118,6 +144,38 @@ fn props(dataset: &Dataset, names: &[&str]) -> Result<NvList, Failed> {
                 return Err(failed);
             }
         }
+    }
+    Ok(out)
+}
+
+/// What is told of a dataset without its object set.
+fn known(dataset: &Dataset, origin: bool, own: bool) -> Result<NvList, PoolError> {
+    let mut out = stats(dataset, true)?;
+    out.insert("name", dataset.name());
+    if origin && let Some(origin) = dataset.origin()? {
+        out.insert(ORIGIN, known(&origin, false, false)?);
+    }
+    if own {
+        if let Some(root) = dataset.encryption_root()? {
+            out.insert("encryption_root", root);
+        }
+        out.insert(STORED, stored(dataset)?);
+    }
+    Ok(out)
+}
+
+/// The properties that can be set, as they are stored on the dataset itself: in `value` what is set here, in `received` what came with a stream. A stream tells them, and
+/// not the values in force, of which a mount point has the root of the import in front.
+fn stored(dataset: &Dataset) -> Result<NvList, PoolError> {
+    let mut out = NvList::new();
+    for stored in dataset.stored_props()? {
+        let mut prop = NvList::new();
+        for (key, value) in [("value", &stored.value), ("received", &stored.received)] {
+            if let Some(value) = value {
+                prop.insert(key, plain(value));
+            }
+        }
+        out.insert(stored.name, prop);
     }
     Ok(out)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use base::{Guid, ObjectId};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
-use pool::{Bookmark, Dataset, Error as PoolError, Pool, Space, Value};
+use pool::{Bookmark, Dataset, Error as PoolError, KeyStatus, Pool, Refusal, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
@@ -41,6 +41,12 @@ impl ReadOnlyControl {
     #[must_use]
     pub fn of(self, caller: &Caller) -> ReadOnlyControl {
         ReadOnlyControl { files: caller.files.clone(), uid: Some(caller.uid), ..self }
+    }
+
+    /// The same in another state of the pool.
+    #[must_use]
+    pub fn seen_in(self, view: &Arc<Pool>) -> ReadOnlyControl {
+        ReadOnlyControl { view: view.clone(), ..self }
     }
 
     /// Answers what is asked.
@@ -123,28 +129,19 @@ impl ReadOnlyControl {
     /// OpenZFS looks at `from`, and not at `fromsnap`.
     fn send_space(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let to = self.view.dataset(name)?;
-        let flags = flags_of(input)?;
+        let flags = flags_of(input, &to)?;
         let sent = input.get_u64("bytes").unwrap_or(0);
         let fast = |written: Option<Space>| estimate(&to, written, &flags).map(|size| size.saturating_sub(sent));
-        let space = match input.get_str("from") {
+        let space = match input.get_str("from").map(|from| self.start(from, &to)).transpose()? {
             None => fast(None),
-            Some(from) => {
-                self.check_pool(from)?;
-                match (from.contains('#'), from.contains('@')) {
-                    (true, _) => {
-                        let mark = self.view.bookmark(from)?;
-                        if !to.is_later_than_mark(&mark)? {
-                            return Err(PoolError::NotEarlier { from: from.to_owned(), to: name.to_owned() }.into());
-                        }
-                        let is_own = mark.dataset().dir().id() == to.dir().id();
-                        if is_own && mark.phys().has_space() && mark.phys().redaction_obj.is_none() {
-                            fast(Some(to.written_since_bookmark(&mark)?))
-                        } else {
-                            Base::of_bookmark(&mark, &to).and_then(|base| measure(&to, Some(&base), &flags))
-                        }
-                    }
-                    (false, true) => fast(Some(to.written_since(&self.view.dataset(from)?)?)),
-                    _ => return Err(Error::Invalid(format!("'{from}' is neither snapshot nor bookmark")).into()),
+            Some(Start::Snapshot(from)) => fast(Some(to.written_since(&from)?)),
+            Some(Start::Mark(mark)) => {
+                let is_own = mark.dataset().dir().id() == to.dir().id();
+                // the accounting does not cover what a redacted send left out
+                if is_own && mark.phys().has_space() && mark.phys().redaction_obj.is_none() {
+                    fast(Some(to.written_since_bookmark(&mark)?))
+                } else {
+                    Base::of_bookmark(&mark, &to).and_then(|base| measure(&to, Some(&base), &flags))
                 }
             }
         };
@@ -154,31 +151,47 @@ impl ReadOnlyControl {
     }
 
     fn send(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let mut flags = flags_of(input)?;
-        // a stream that was interrupted at its very beginning is resumed as well
-        let offset = input.get_u64("resume_offset").unwrap_or(0);
-        flags.resume = input.get_u64("resume_object").map(|object| ResumeAt { object: ObjectId(object), offset });
         let number = input.get_i32("fd").unwrap_or(-1);
         let (output, progress) = self.files.out(number).ok_or(Error::BadFile(number))?;
         let to = self.view.dataset(name)?;
-        if input.contains("savedok") {
-            flags.saved = Some(saved(&to)?);
+        let flags = flags_of(input, &to)?;
+        // else it would be found at the first block that is encrypted, with half a stream written
+        if !flags.raw && to.key_status()? == KeyStatus::Unavailable {
+            return Err(PoolError::Refused { name: name.to_owned(), why: Refusal::KeyUnavailable }.into());
         }
-        let base = match input.get_str("fromsnap") {
+        let base = match input.get_str("fromsnap").map(|from| self.start(from, &to)).transpose()? {
             None => None,
-            Some(from) => {
-                self.check_pool(from)?;
-                Some(match (from.contains('#'), from.contains('@')) {
-                    (true, _) => Base::of_bookmark(&self.view.bookmark(from)?, &to).map_err(Error::Send)?,
-                    (false, true) => Base::of_snapshot(&self.view.dataset(from)?, &to).map_err(Error::Send)?,
-                    _ => return Err(Error::Invalid(format!("'{from}' is neither snapshot nor bookmark")).into()),
-                })
-            }
+            Some(Start::Snapshot(from)) => Some(Base::of_snapshot(&from, &to).map_err(Error::Send)?),
+            Some(Start::Mark(from)) => Some(Base::of_bookmark(&from, &to).map_err(Error::Send)?),
         };
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = stream::send::send(&to, base.as_ref(), &flags, &mut **output, &progress);
         sent.map_err(Error::Send)?;
         Ok(NvList::new())
+    }
+
+    /// The start of a stream, which must be in the past of what is sent. A redaction bookmark of the snapshot itself is one as well: sent is then what
+    /// the redacted send left out.
+    fn start(&self, from: &str, to: &Dataset) -> Result<Start, Failed> {
+        self.check_pool(from)?;
+        let (start, is_good) = match (from.contains('#'), from.contains('@')) {
+            (true, _) => {
+                let mark = self.view.bookmark(from)?;
+                let completes = mark.phys().redaction_obj.is_some() && mark.phys().guid == to.guid();
+                let is_good = completes || to.is_later_than_mark(&mark)?;
+                (Start::Mark(mark), is_good)
+            }
+            (false, true) => {
+                let snapshot = self.view.dataset(from)?;
+                let is_good = to.is_later_than(&snapshot)?;
+                (Start::Snapshot(snapshot), is_good)
+            }
+            _ => return Err(Error::Invalid(format!("'{from}' is neither snapshot nor bookmark")).into()),
+        };
+        match is_good {
+            true => Ok(start),
+            false => Err(PoolError::NotEarlier { from: from.to_owned(), to: to.name().to_owned() }.into()),
+        }
     }
 
     fn history(&self) -> Result<NvList, Failed> {
@@ -262,6 +275,12 @@ impl ReadOnlyControl {
     }
 }
 
+/// The start of an incremental stream.
+enum Start {
+    Snapshot(Dataset),
+    Mark(Bookmark),
+}
+
 /// The stream that `to` was received from in part (OpenZFS: `dmu_send` with `savedok`).
 fn saved(to: &Dataset) -> Result<Saved, Error> {
     let state = to.resume_state()?;
@@ -271,8 +290,8 @@ fn saved(to: &Dataset) -> Result<Saved, Error> {
     saved.ok_or_else(|| Error::Invalid(format!("'{}' is no part of a stream", to.name())))
 }
 
-/// The form of a stream, as a request allows it.
-fn flags_of(input: &NvList) -> Result<SendFlags, Error> {
+/// The form of a stream of `to`, as a request allows it.
+fn flags_of(input: &NvList, to: &Dataset) -> Result<SendFlags, Error> {
     if input.contains("redactbook") {
         return Err(Error::NotSupported("redactbook".to_owned()));
     }
@@ -282,11 +301,9 @@ fn flags_of(input: &NvList) -> Result<SendFlags, Error> {
         large_block: input.contains("largeblockok"),
         compress: input.contains("compressok"),
         raw: input.contains("rawok"),
-        resume: input
-            .get_u64("resume_object")
-            .filter(|n| *n != 0)
-            .map(|object| ResumeAt { object: ObjectId(object), offset }),
-        saved: None,
+        // a stream that was interrupted at its very beginning is resumed as well
+        resume: input.get_u64("resume_object").map(|object| ResumeAt { object: ObjectId(object), offset }),
+        saved: if input.contains("savedok") { Some(saved(to)?) } else { None },
     })
 }
 

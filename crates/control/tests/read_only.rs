@@ -143,9 +143,58 @@ fn datasets_and_snapshots_are_listed() {
     let from = snaps(&list(&[("snap_iter_min_txg", txg("t/a@two").into())]));
     let upto = snaps(&list(&[("snap_iter_max_txg", txg("t/a@one").into())]));
     assert_eq!((keys(&from), keys(&upto)), (vec!["t/a@two"], vec!["t/a@one"]));
-    for ioc in [Ioc::DatasetListNext, Ioc::SnapshotListNext] {
-        assert_eq!(ask(&control, ioc, "t/none", &NvList::new()), Err(Errno::ESRCH));
+    for (ioc, input) in [
+        (Ioc::DatasetListNext, NvList::new()),
+        (Ioc::SnapshotListNext, NvList::new()),
+        (Ioc::SnapshotListNext, list(&[("special", ().into())])),
+    ] {
+        assert_eq!(ask(&control, ioc, "t/none", &input), Err(Errno::ESRCH));
     }
+    // all of one dataset, whatever their names
+    let special = [("special", ().into()), ("snap_iter_min_txg", txg("t/a@two").into())];
+    assert_eq!(keys(&snaps(&list(&special[..1]))), keys(&all));
+    assert_eq!(keys(&snaps(&list(&special))), ["t/a@two"]);
+    assert!(ask(&control, Ioc::SnapshotListNext, "t", &list(&special[..1])).unwrap().is_empty());
+}
+
+#[test]
+fn what_is_known_without_an_object_set_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    control.call(Ioc::Clone, "t/c", &list(&[("origin", "t/a@one".into())])).unwrap();
+    let told = |name: &str, key: &str| ask(&control, Ioc::ObjsetStats, name, &list(&[(key, ().into())])).unwrap();
+    let one = told("t/a@one", "simple");
+    let view = control.spa().view().unwrap();
+    let snap = view.dataset("t/a@one").unwrap();
+    assert_eq!((one.get_str("name"), one.get_u64("dds_guid")), (Some("t/a@one"), Some(snap.guid().0)));
+    assert_eq!(one.get_u64("dds_creation_txg"), Some(snap.phys().creation_txg.0));
+    assert_eq!(told("t/c", "origin").get_nvlist("origin"), Some(&one));
+    assert!(["t/a", "t/a@one"].iter().all(|name| !told(name, "origin").contains("origin")));
+    assert!(!told("t/c", "simple").contains("origin") && !told("t/c", "stored").contains("encryption_root"));
+}
+
+#[test]
+fn properties_that_a_dataset_has_of_its_own_are_told_as_they_are_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let set = |name: &str, key: &str, value: Value| {
+        control.call(Ioc::SetProp, name, &list(&[("props", list(&[(key, value)]).into())])).unwrap();
+    };
+    set("t", "a:b", "above".into());
+    set("t/a", "quota", (1u64 << 30).into());
+    set("t/a", "mountpoint", "/m".into());
+    set("t/a@two", "a:c", "own".into());
+    let stored = list(&[("stored", ().into())]);
+    let answer = ask(&control, Ioc::ObjsetStats, "t/a", &stored).unwrap();
+    assert_eq!(keys(&answer), ["dds_creation_txg", "dds_guid", "dds_is_snapshot", "name", "stored"]);
+    let own = answer.get_nvlist("stored").unwrap();
+    assert_eq!(keys(own), ["quota", "mountpoint"]);
+    assert_eq!((value(own, "quota"), value(own, "mountpoint")), (&(1u64 << 30).into(), &"/m".into()));
+    assert!(!own.get_nvlist("quota").unwrap().contains("received"));
+    let snaps = ask(&control, Ioc::SnapshotListNext, "t/a", &stored).unwrap();
+    let of = |name: &str| snaps.get_nvlist(name).unwrap().get_nvlist("stored").unwrap();
+    assert!(of("t/a@one").is_empty());
+    assert_eq!((keys(of("t/a@two")), value(of("t/a@two"), "a:c")), (vec!["a:c"], &"own".into()));
 }
 
 #[test]

@@ -119,3 +119,41 @@ fn files_that_are_not_open_and_records_that_are_none_are_refused() {
     assert_eq!(errno(Ioc::PoolCreate, "t", &list(&[("config", NvList::new().into())])), Errno::EEXIST);
     control.spa().export().unwrap();
 }
+
+#[test]
+fn a_stream_that_cannot_be_whole_is_refused_before_it_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    sent(&control);
+    let key = list(&[("wkeydata", Value::Uint8Array(vec![7; 32]))]);
+    let props = list(&[
+        ("encryption", 8u64.into()),
+        ("keyformat", 1u64.into()),
+        ("volsize", (1u64 << 20).into()),
+        ("volblocksize", (16u64 << 10).into()),
+    ]);
+    let request = [("type", 3i32.into()), ("props", props.into()), ("hidden_args", key.into())];
+    control.call(Ioc::Create, "t/v", &list(&request)).unwrap();
+    for name in ["t/v@one", "t/a@three"] {
+        control.call(Ioc::Snapshot, "t", &list(&[("snaps", list(&[(name, ().into())]).into())])).unwrap();
+    }
+    control.call(Ioc::UnloadKey, "t/v", &NvList::new()).unwrap();
+    let written = Written::default();
+    control.caller().files.output(5, Box::new(written.clone()), Arc::default());
+    let send = |name: &str, more: &[(&str, Value)]| {
+        let mut input = list(&[("fd", 5i32.into())]);
+        more.iter().for_each(|(key, value)| input.insert(*key, value.clone()));
+        control.call(Ioc::SendNew, name, &input).map_err(|failed| failed.errno)
+    };
+    let from = |name: &str| [("fromsnap", name.into())];
+    // in another's past, later, the same, none, no snapshot
+    let refused = ["t/v@one", "t/a@three", "t/a@two", "t/a@none", "t/a"];
+    let errnos = refused.map(|name| send("t/a@two", &from(name)).unwrap_err());
+    assert_eq!(errnos, [Errno::EXDEV, Errno::EXDEV, Errno::EXDEV, Errno::ENOENT, Errno::EINVAL]);
+    assert_eq!(send("t/v@one", &[]), Err(Errno::EACCES));
+    assert_eq!(send("t/a@two", &[("savedok", ().into())]), Err(Errno::EINVAL), "nothing of it was received");
+    assert_eq!(written.0.lock().unwrap().len(), 0);
+    send("t/v@one", &[("rawok", ().into())]).unwrap();
+    send("t/a@two", &from("t/a@one")).unwrap();
+    control.spa().export().unwrap();
+}

@@ -80,6 +80,8 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
                 ("resume_object", Uint64, true),
                 ("resume_offset", Uint64, true),
                 ("bytes", Uint64, true),
+                // OpenZFS looks at it, and refuses it as unknown
+                ("savedok", Boolean, true),
             ],
         ),
         (Ioc::PoolCheckpoint, "zpool_checkpoint", "t", &[]),
@@ -192,7 +194,17 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
         (Ioc::ErrorLog, "error_log", "t", &[]),
         (Ioc::DsobjToDsname, "dsobj_to_dsname", "t", &[("obj", Uint64, false)]),
         (Ioc::ObjToPath, "obj_to_path", "t", &[("obj", Uint64, false)]),
-        (Ioc::ObjsetStats, "objset_stats", "t", &[("props", StringArray, true)]),
+        (
+            Ioc::ObjsetStats,
+            "objset_stats",
+            "t",
+            &[
+                ("props", StringArray, true),
+                ("simple", Boolean, true),
+                ("origin", Boolean, true),
+                ("stored", Boolean, true),
+            ],
+        ),
         // `objs` and `last` are ours: many objects in one request
         (Ioc::NextObj, "next_obj", "t", &[("obj", Uint64, false), ("last", Uint64, true)]),
         (Ioc::ObjToStats, "obj_to_stats", "t", &[("obj", Uint64, true), ("objs", Uint64Array, true)]),
@@ -218,6 +230,8 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
                 ("depth", Uint64, true),
                 ("simple", Boolean, true),
                 ("props", StringArray, true),
+                ("stored", Boolean, true),
+                ("special", Boolean, true),
             ],
         ),
         (Ioc::UserspaceMany, "userspace_many", "t", &[("type", Uint64, false)]),

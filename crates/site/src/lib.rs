@@ -46,6 +46,7 @@ mod query;
 pub mod readers;
 pub mod records;
 pub mod rewind;
+mod sending;
 mod site;
 mod state;
 pub mod suspended;

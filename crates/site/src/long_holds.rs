@@ -52,6 +52,7 @@ pub struct Looking {
 #[derive(Debug)]
 pub struct Held {
     pool: Guid,
+    ids: BTreeSet<ObjectId>,
     _told: Told,
 }
 
@@ -73,12 +74,19 @@ impl Looking {
     #[must_use]
     pub fn hold(self, datasets: impl IntoIterator<Item = ObjectId>) -> Option<Held> {
         let mut told = Told::new(self.pool, HELD).ok()?;
-        datasets.into_iter().try_for_each(|dataset| told.add(dataset)).ok()?;
-        Some(Held { pool: self.pool, _told: told })
+        let ids: BTreeSet<ObjectId> = datasets.into_iter().collect();
+        ids.iter().try_for_each(|dataset| told.add(*dataset)).ok()?;
+        Some(Held { pool: self.pool, ids, _told: told })
     }
 }
 
 impl Held {
+    /// Returns whether this is one of them.
+    #[must_use]
+    pub fn contains(&self, dataset: ObjectId) -> bool {
+        self.ids.contains(&dataset)
+    }
+
     /// Returns whether another command has opened the head for changes. If none has, none will; but the head may have
     /// changed since it was looked up.
     #[must_use]

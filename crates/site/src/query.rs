@@ -18,6 +18,7 @@ use pool::{Pool, Source};
 use vdev::{IoFigures, LostBlock, QueueDepths, VdevAux, VdevErrors, VdevState, VdevType};
 
 use crate::iostats::{self, Record};
+use crate::long_holds::Held;
 use crate::suspended::{self, Suspended};
 use crate::{Imported, Site};
 
@@ -29,9 +30,13 @@ pub struct Query {
     devices: HashMap<Guid, String>,
     /// The record of its import; `None` if it is not imported.
     record: Option<Imported>,
-    /// The user that asks.
-    uid: u32,
-    control: ReadOnlyControl,
+    /// Who asks.
+    pub(crate) caller: Caller,
+    pub(crate) control: ReadOnlyControl,
+    /// The pools that it is one of, if other processes may change it.
+    pub(crate) site: Option<Site>,
+    /// What is held as long as it is asked.
+    pub(crate) held: Option<Arc<Held>>,
 }
 
 impl fmt::Debug for Query {
@@ -45,7 +50,9 @@ impl Site {
     #[must_use]
     pub fn query(&self, pool: &Arc<Pool>) -> Query {
         let (devices, record) = (self.devices(pool), self.opened_as(pool));
-        Query { record, ..Query::of_found(pool.clone(), devices) }
+        // what this process changes itself no other does
+        let site = record.as_ref().filter(|record| self.changing(record).is_none()).map(|_| self.clone());
+        Query { record, site, ..Query::of_found(pool.clone(), devices) }
     }
 }
 
@@ -54,13 +61,23 @@ impl Query {
     #[must_use]
     pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
         let control = ReadOnlyControl::new(pool.clone()).of(&Caller::default());
-        Query { pool, devices, record: None, uid: Caller::default().uid, control }
+        Query { pool, devices, record: None, caller: Caller::default(), control, site: None, held: None }
     }
 
     /// The same for a caller, to whose files streams can be sent.
     #[must_use]
     pub fn of(self, caller: &Caller) -> Query {
-        Query { uid: caller.uid, control: self.control.of(caller), ..self }
+        Query { caller: caller.clone(), control: self.control.of(caller), ..self }
+    }
+
+    /// The same with what is held as long as it is asked.
+    pub(crate) fn holding(self, held: Held) -> Query {
+        Query { held: Some(Arc::new(held)), ..self }
+    }
+
+    /// The same in another state of the pool.
+    pub(crate) fn seen_in(&self, pool: &Arc<Pool>) -> Query {
+        Query { pool: pool.clone(), control: self.control.clone().seen_in(pool), ..self.clone() }
     }
 
     /// The name of the pool.
@@ -81,10 +98,10 @@ impl Query {
         self.pool.guid()
     }
 
-    /// Answers what is asked.
+    /// Answers what is asked. What is sent is held meanwhile: no other process destroys it.
     ///
     /// # Errors
-    /// As [`ReadOnlyControl::call`].
+    /// As [`ReadOnlyControl::call`]; EBUSY for a stream of a head that another process has open.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let control = &self.control;
         ioc.check_name(name, self.name())?;
@@ -92,7 +109,7 @@ impl Query {
         // the error log is read once, with what is not in there yet
         match ioc {
             Ioc::ErrorLog | Ioc::PoolStats => {
-                return traced(ioc, self.name(), Some(self.uid), || match ioc {
+                return traced(ioc, self.name(), Some(self.caller.uid), || match ioc {
                     Ioc::ErrorLog => control.error_log_with(&self.met()),
                     _ => {
                         let mut config = control.stats_with(input, &self.met())?;
@@ -101,6 +118,7 @@ impl Query {
                     }
                 });
             }
+            Ioc::SendNew => return self.send(name, input),
             _ => {}
         }
         let mut out = control.call(ioc, name, input)?;

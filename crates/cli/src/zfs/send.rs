@@ -3,6 +3,7 @@
 //! One snapshot ([`one`]), a package of several ([`many`]), the rest of a stream that was interrupted, and what was received of one
 //! ([`resume`]).
 
+mod facts;
 mod many;
 mod one;
 mod resume;

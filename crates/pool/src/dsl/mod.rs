@@ -68,6 +68,7 @@ use long_hold::LongHolds;
 pub use lookup::check_entity_name;
 pub(crate) use names::Names;
 pub(crate) use pool::DslPool;
+pub use props::StoredProp;
 pub use props::write::PropSource;
 use recv::ResumeSlots;
 pub use recv::end::Receiving;

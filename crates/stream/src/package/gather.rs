@@ -5,8 +5,11 @@ use std::fmt;
 
 use base::{Guid, Txg};
 use nvlist::NvList;
-use pool::Dataset;
-use pool::prop::{DATASET, Value};
+
+use super::{Facts, Head, Snap};
+
+/// Properties that limit space, which snapshots do not have.
+const LIMITS: [&str; 4] = ["quota", "reservation", "refquota", "refreservation"];
 
 /// The requested contents of a package (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
@@ -41,11 +44,15 @@ pub struct What {
 #[derive(Clone, Debug)]
 pub struct Member {
     /// The dataset itself.
-    pub head: Dataset,
-    /// The guid of the snapshot that it was cloned from.
-    pub origin: Option<Guid>,
-    /// Its snapshots, oldest first.
-    pub snaps: Vec<Dataset>,
+    pub head: Head,
+    /// The snapshot that it was cloned from.
+    pub origin: Option<Snap>,
+    /// Its snapshot that is sent.
+    pub to: Snap,
+    /// Its snapshot to start from.
+    pub from: Option<Snap>,
+    /// Its snapshots that the header lists, oldest first.
+    pub snaps: Vec<Snap>,
     /// Its entry in the header.
     pub(super) list: NvList,
 }
@@ -110,9 +117,9 @@ impl fmt::Display for Note {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool cannot be read.
-    #[error(transparent)]
-    Pool(#[from] pool::Error),
+    /// Something about a dataset cannot be told.
+    #[error("{0}")]
+    Facts(Box<dyn std::error::Error + Send + Sync>),
     /// The header's list cannot be packed.
     #[error(transparent)]
     NvList(#[from] nvlist::Error),
@@ -179,42 +186,44 @@ impl Gathered {
     ///
     /// # Errors
     /// [`Error`]: a snapshot that is missing, an encrypted dataset.
-    pub fn new(top: &Dataset, what: What) -> Result<Gathered, Error> {
+    pub fn new(facts: &dyn Facts, top: &Head, what: What) -> Result<Gathered, Error> {
         let mut gathered = Gathered { what, members: Vec::new(), notes: Vec::new() };
         let above = Above { from: Guid(0), to_txg: None };
-        gathered.visit(top, top.name(), above)?;
+        gathered.visit(facts, top, &top.name, above)?;
         Ok(gathered)
     }
 
-    fn visit(&mut self, head: &Dataset, top: &str, above: Above) -> Result<(), Error> {
-        if self.what.exclude.iter().any(|name| name == head.name()) {
+    fn visit(&mut self, facts: &dyn Facts, head: &Head, top: &str, above: Above) -> Result<(), Error> {
+        if self.what.exclude.contains(&head.name) {
             return Ok(());
         }
-        let all = head.snapshots()?;
+        let all = facts.snapshots(&head.name)?;
         let named = |name: &str| all.iter().find(|snap| snap.short_name() == name);
-        let to = named(&self.what.to);
-        let to_txg = to.map(|snap| snap.phys().creation_txg).or(above.to_txg);
-        if to.is_none() {
-            return self.without(head, top, to_txg);
-        }
+        let Some(to) = named(&self.what.to) else {
+            return self.without(head, top, above.to_txg);
+        };
         let from = self.what.from.as_deref().and_then(named);
-        let snaps = self.wanted(&all, from, to_txg);
-        let listed = if self.what.replicate { None } else { self.window(&snaps) };
-        let below = self.start_of(&snaps);
-        let member = self.member(head, top, above.from, snaps, listed)?;
-        self.members.push(member);
+        let snaps = self.wanted(&all, from, to.txg);
+        let below = Above { from: self.start_of(&snaps), to_txg: Some(to.txg) };
+        let start = match (&self.what.from, from) {
+            // a file system that ignores case has it under another name
+            (Some(name), None) => facts.snapshot(&head.name, name)?,
+            _ => from.cloned(),
+        };
+        let Entry { list, origin } = self.entry(facts, (head, top), above.from, &snaps)?;
+        self.members.push(Member { head: head.clone(), origin, to: to.clone(), from: start, snaps, list });
         if self.what.replicate {
-            for child in head.children()? {
-                self.visit(&child, top, Above { from: below, to_txg })?;
+            for child in facts.children(&head.name)? {
+                self.visit(facts, &child, top, below)?;
             }
         }
         Ok(())
     }
 
     /// Handles a dataset that does not have the snapshot.
-    fn without(&mut self, head: &Dataset, top: &str, to_txg: Option<Txg>) -> Result<(), Error> {
-        let (name, to) = (head.name().to_owned(), self.what.to.clone());
-        if to_txg.is_some_and(|txg| head.phys().creation_txg > txg) {
+    fn without(&mut self, head: &Head, top: &str, to_txg: Option<Txg>) -> Result<(), Error> {
+        let (name, to) = (head.name.clone(), self.what.to.clone());
+        if to_txg.is_some_and(|txg| head.txg > txg) {
             self.notes.push(Note::YoungerDataset { name, to });
         } else if self.what.skip_missing {
             self.notes.push(Note::Missing { name, to });
@@ -225,18 +234,17 @@ impl Gathered {
     }
 
     /// Returns the snapshots that the header lists.
-    fn wanted(&mut self, all: &[Dataset], from: Option<&Dataset>, to_txg: Option<Txg>) -> Vec<Dataset> {
+    fn wanted(&mut self, all: &[Snap], from: Option<&Snap>, to_txg: Txg) -> Vec<Snap> {
         let mut snaps = Vec::new();
         for snap in all {
-            let txg = snap.phys().creation_txg;
-            if to_txg.is_some_and(|to| txg > to) {
+            if snap.txg > to_txg {
                 if self.what.replicate {
-                    let (name, to) = (snap.name().to_owned(), self.what.to.clone());
+                    let (name, to) = (snap.name.clone(), self.what.to.clone());
                     self.notes.push(Note::YoungerSnapshot { name, to });
                 }
                 continue;
             }
-            let between = from.is_none_or(|from| txg >= from.phys().creation_txg);
+            let between = from.is_none_or(|from| snap.txg >= from.txg);
             let one = snap.short_name() == self.what.to;
             if self.what.replicate || (self.what.all && between) || one {
                 snaps.push(snap.clone());
@@ -245,41 +253,40 @@ impl Gathered {
         snaps
     }
 
-    /// Returns the index of the first snapshot of a single dataset whose properties are included: the one after the base.
-    fn window(&self, snaps: &[Dataset]) -> Option<usize> {
-        let from = self.what.from.as_deref()?;
-        snaps.iter().position(|snap| snap.short_name() == from).map(|at| at + 1)
+    /// Returns the index of the first snapshot whose properties are included: of a single dataset the one after the base.
+    fn window(&self, snaps: &[Snap]) -> usize {
+        let Some(from) = self.what.from.as_deref().filter(|_| !self.what.replicate) else { return 0 };
+        snaps.iter().position(|snap| snap.short_name() == from).map_or(0, |at| at + 1)
     }
 
     /// Returns the snapshot that children name as their parent's: the base, else the one to be sent.
-    fn start_of(&self, snaps: &[Dataset]) -> Guid {
-        let named = |name: &str| snaps.iter().find(|snap| snap.short_name() == name).map(Dataset::guid);
+    fn start_of(&self, snaps: &[Snap]) -> Guid {
+        let named = |name: &str| snaps.iter().find(|snap| snap.short_name() == name).map(|snap| snap.guid);
         self.what.from.as_deref().and_then(named).or_else(|| named(&self.what.to)).unwrap_or(Guid(0))
     }
 
-    fn member(
+    fn entry(
         &mut self,
-        head: &Dataset,
-        top: &str,
+        facts: &dyn Facts,
+        (head, top): (&Head, &str),
         parent_from: Guid,
-        snaps: Vec<Dataset>,
-        listed: Option<usize>,
-    ) -> Result<Member, Error> {
+        snaps: &[Snap],
+    ) -> Result<Entry, Error> {
+        let details = facts.details(&head.name)?;
         let mut list = NvList::new();
-        list.insert("name", head.name());
+        list.insert("name", &head.name);
         list.insert("parentfromsnap", parent_from.0);
-        let origin = head.origin()?.map(|origin| origin.guid());
-        if let Some(origin) = origin {
-            list.insert("origin", origin.0);
+        if let Some(origin) = &details.origin {
+            list.insert("origin", origin.guid.0);
         }
         if self.what.props || self.what.backup || self.what.replicate {
-            list.insert("props", props(head, self.what.backup)?);
+            list.insert("props", details.props);
         }
-        if head.is_encrypted()? {
-            if head.encryption_root()?.as_deref() == Some(head.name()) {
+        if let Some(root) = details.encryption_root {
+            if root == head.name {
                 list.insert("is_encroot", ());
             }
-            let name = head.name().to_owned();
+            let name = head.name.clone();
             match (self.what.raw, self.what.unencrypted) {
                 (true, _) => {}
                 (false, true) => self.notes.push(Note::Unencrypted { name }),
@@ -288,17 +295,15 @@ impl Gathered {
                 }
             }
         }
+        let window = snaps.get(self.window(snaps)..).unwrap_or_default();
         let (mut guids, mut snapprops, mut holds) = (NvList::new(), NvList::new(), NvList::new());
-        for (n, snap) in snaps.iter().enumerate() {
-            guids.insert(snap.short_name(), snap.guid().0);
-            if listed.is_some_and(|first| n < first) {
-                continue;
-            }
-            snapprops.insert(snap.short_name(), props(snap, self.what.backup)?);
+        snaps.iter().for_each(|snap| guids.insert(snap.short_name(), snap.guid.0));
+        let all = if window.is_empty() { Vec::new() } else { facts.props(&head.name, window)? };
+        for (snap, mut props) in window.iter().zip(all) {
+            props.remove_many(LIMITS);
+            snapprops.insert(snap.short_name(), props);
             if self.what.holds {
-                let mut held = NvList::new();
-                snap.holds()?.iter().for_each(|hold| held.insert(&hold.tag, hold.time));
-                holds.insert(snap.short_name(), held);
+                holds.insert(snap.short_name(), facts.holds(&snap.name)?);
             }
         }
         list.insert("snaps", guids);
@@ -306,24 +311,12 @@ impl Gathered {
         if self.what.holds {
             list.insert("snapholds", holds);
         }
-        Ok(Member { head: head.clone(), origin, snaps, list })
+        Ok(Entry { list, origin: details.origin })
     }
 }
 
-/// Returns the properties set on the dataset itself; with `received`, those that came with a stream.
-fn props(dataset: &Dataset, received: bool) -> Result<NvList, pool::Error> {
-    let mut list = NvList::new();
-    let native = DATASET.iter().filter(|def| !def.is_read_only()).map(|def| def.name.to_owned());
-    let limits = ["quota", "reservation", "refquota", "refreservation"];
-    let native = native.filter(|name| !dataset.is_snapshot() || !limits.contains(&name.as_str()));
-    let users = dataset.user_props()?.into_iter().map(|(name, _)| name);
-    for name in native.chain(users) {
-        let value = if received { dataset.received_prop(&name)? } else { dataset.own_setting(&name)? };
-        match value {
-            Some(Value::Number(n)) => list.insert(&name, n),
-            Some(Value::String(text)) => list.insert(&name, text.as_str()),
-            None => {}
-        }
-    }
-    Ok(list)
+/// The entry of a dataset in the header, and its origin.
+struct Entry {
+    list: NvList,
+    origin: Option<Snap>,
 }

@@ -66,7 +66,7 @@ impl Gathered {
         }
         let mut fss = NvList::new();
         for member in &self.members {
-            fss.insert(format!("0x{:x}", member.head.guid().0), member.list.clone());
+            fss.insert(format!("0x{:x}", member.head.guid.0), member.list.clone());
         }
         list.insert("fss", fss);
         let packed = list.pack(Encoding::Xdr, OURS)?;

@@ -7,7 +7,8 @@
 //! was cloned from, its properties and holds; so a receiver can find out what was renamed, destroyed or promoted since, before
 //! the first stream arrives.
 //!
-//! * [`Gathered`] is the content of a package, collected from a pool;
+//! * [`Facts`] tells of the datasets;
+//! * [`Gathered`] is the content of a package, collected from there;
 //! * [`Gathered::steps`] is the order of its streams: a dataset after its parent, a clone after its origin;
 //! * [`header()`] and [`conclusion`] return the records around the streams.
 //!
@@ -15,10 +16,12 @@
 //! `tosnap`, `fromsnap`, `not_recursive`, `raw`, and `fss`: by the guid of the head dataset, `name`, `parentfromsnap` (guid),
 //! `origin` (guid), `props`, `is_encroot`, `snaps` (name to guid), `snapprops`, `snapholds`.
 
+mod facts;
 mod gather;
 mod header;
 mod order;
 
+pub use facts::{Details, Facts, Head, Snap};
 pub use gather::{Error, Gathered, Member, Note, What};
 pub use header::{conclusion, header};
 pub use order::{Plan, Step, Unsent};

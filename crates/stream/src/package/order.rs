@@ -3,18 +3,17 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use base::Guid;
-use pool::Dataset;
+use base::{Guid, Txg};
 
-use super::{Gathered, Member};
+use super::{Gathered, Member, Snap};
 
 /// One stream.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The snapshot that is sent.
-    pub to: Dataset,
+    pub to: Snap,
     /// Its base: a snapshot of the same dataset, or its origin.
-    pub from: Option<Dataset>,
+    pub from: Option<Snap>,
     /// True if the base is the origin of a clone.
     pub from_origin: bool,
 }
@@ -22,11 +21,6 @@ pub struct Step {
 /// Reasons why nothing, or not everything, of a dataset can be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unsent {
-    /// The snapshot does not exist.
-    NoTo {
-        /// Its full name.
-        to: String,
-    },
     /// The base snapshot does not exist.
     NoFrom {
         /// The snapshot to be sent.
@@ -51,7 +45,6 @@ pub enum Unsent {
 impl fmt::Display for Unsent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsent::NoTo { to } => write!(f, "WARNING: could not send {to}: does not exist"),
             Unsent::NoFrom { to, from } => {
                 write!(f, "WARNING: could not send {to}:\nincremental source ({from}) does not exist")
             }
@@ -74,12 +67,10 @@ pub struct Plan {
 
 impl Gathered {
     /// Returns the streams in order.
-    ///
-    /// # Errors
-    /// When the MOS cannot be read.
-    pub fn steps(&self) -> Result<Plan, pool::Error> {
-        let origins: HashSet<Guid> = self.members.iter().filter_map(|member| member.origin).collect();
-        let inside: HashSet<Guid> = self.members.iter().flat_map(|m| m.snaps.iter().map(Dataset::guid)).collect();
+    #[must_use]
+    pub fn steps(&self) -> Plan {
+        let origins: HashSet<Guid> = self.members.iter().filter_map(|m| Some(m.origin.as_ref()?.guid)).collect();
+        let inside: HashSet<Guid> = self.members.iter().flat_map(|m| m.snaps.iter().map(|snap| snap.guid)).collect();
         let mut plan = Plan::default();
         let mut done = HashSet::new();
         let mut waiting: Vec<&Member> = self.members.iter().collect();
@@ -88,58 +79,77 @@ impl Gathered {
             let mut later = Vec::new();
             for member in waiting {
                 // a clone waits for its origin, if that is in the package
-                if member.origin.is_some_and(|origin| inside.contains(&origin) && !done.contains(&origin)) {
+                let is_waiting = |origin: &Snap| inside.contains(&origin.guid) && !done.contains(&origin.guid);
+                if member.origin.as_ref().is_some_and(is_waiting) {
                     later.push(member);
                     continue;
                 }
-                self.dataset(member, &origins, &mut plan)?;
-                done.extend(member.snaps.iter().map(Dataset::guid));
+                self.dataset(member, &origins, &mut plan);
+                done.extend(member.snaps.iter().map(|snap| snap.guid));
             }
             if later.len() == before {
                 // a damaged pool: two clones are each other's origin
-                let to = |member: &&Member| format!("{}@{}", member.head.name(), self.what.to);
-                plan.unsent.extend(later.iter().map(|member| Unsent::Circle { to: to(member) }));
+                plan.unsent.extend(later.iter().map(|member| Unsent::Circle { to: member.to.name.clone() }));
                 break;
             }
             waiting = later;
         }
-        Ok(plan)
+        plan
     }
 
-    fn dataset(&self, member: &Member, origins: &HashSet<Guid>, plan: &mut Plan) -> Result<(), pool::Error> {
-        let what = &self.what;
-        let full = |snap: &str| format!("{}@{snap}", member.head.name());
-        let find = |name: &str| {
-            member.head.snapshot(name).map(Some).or_else(|e| if e.is_not_found() { Ok(None) } else { Err(e) })
-        };
-        let Some(to) = find(&what.to)? else {
-            plan.unsent.push(Unsent::NoTo { to: full(&what.to) });
-            return Ok(());
-        };
-        let from = what.from.as_deref().map(find).transpose()?.flatten();
-        if let (Some(name), None, false) = (&what.from, &from, what.replicate) {
-            plan.unsent.push(Unsent::NoFrom { to: full(&what.to), from: full(name) });
-            return Ok(());
+    fn dataset(&self, member: &Member, origins: &HashSet<Guid>, plan: &mut Plan) {
+        let (what, to) = (&self.what, &member.to);
+        if let (Some(name), None, false) = (&what.from, &member.from, what.replicate) {
+            let from = format!("{}@{name}", member.head.name);
+            plan.unsent.push(Unsent::NoFrom { to: to.name.clone(), from });
+            return;
         }
-        if let Some(from) = from.as_ref().filter(|from| from.phys().creation_txg >= to.phys().creation_txg) {
-            plan.unsent.push(Unsent::NotEarlier { to: full(&what.to), from: full(from.short_name()) });
-            return Ok(());
+        if let Some(from) = member.from.as_ref().filter(|from| from.txg >= to.txg) {
+            plan.unsent.push(Unsent::NotEarlier { to: to.name.clone(), from: from.name.clone() });
+            return;
         }
-        let first = from.as_ref().map_or(base::Txg(0), |from| from.phys().creation_txg);
-        let mut before = from;
+        let first = member.from.as_ref().map_or(Txg(0), |from| from.txg);
+        let mut before = member.from.clone();
         for snap in &member.snaps {
-            let txg = snap.phys().creation_txg;
-            let is_to = snap.guid() == to.guid();
-            let wanted = what.all || is_to || (what.replicate && origins.contains(&snap.guid()));
-            if txg <= first || txg > to.phys().creation_txg || !wanted {
+            let is_to = snap.guid == to.guid;
+            let wanted = what.all || is_to || (what.replicate && origins.contains(&snap.guid));
+            if snap.txg <= first || snap.txg > to.txg || !wanted {
                 continue;
             }
             let from_origin = before.is_none() && (what.from_origin || what.replicate);
-            let origin = if from_origin { member.head.origin()? } else { None };
+            let origin = member.origin.clone().filter(|_| from_origin);
             let from_origin = origin.is_some();
             plan.steps.push(Step { to: snap.clone(), from: before.take().or(origin), from_origin });
             before = Some(snap.clone());
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvlist::NvList;
+
+    use super::super::{Head, What};
+    use super::*;
+
+    /// A file system with one snapshot.
+    fn member(name: &str, n: u64) -> Member {
+        let snap = Snap { name: format!("{name}@1"), guid: Guid(n), txg: Txg(n) };
+        let head = Head { name: name.to_owned(), guid: Guid(100 + n), txg: Txg(n) };
+        Member { head, origin: None, to: snap.clone(), from: None, snaps: vec![snap], list: NvList::new() }
+    }
+
+    /// Origins that form a circle, which only a damaged pool has: such datasets are not left out silently.
+    #[test]
+    fn clones_of_each_other_are_reported() {
+        let what = What { to: "1".to_owned(), ..What::default() };
+        let (mut a, mut b) = (member("t/a", 1), member("t/b", 2));
+        let of = |members| Gathered { what: what.clone(), members, notes: Vec::new() };
+        assert_eq!(of(vec![a.clone(), b.clone()]).steps().steps.len(), 2);
+        (a.origin, b.origin) = (Some(b.to.clone()), Some(a.to.clone()));
+        let plan = of(vec![a, b]).steps();
+        assert!(plan.steps.is_empty());
+        let told: Vec<String> = plan.unsent.iter().map(ToString::to_string).collect();
+        assert!(told.len() == 2 && told[0].contains("could not send t/a@1"), "{told:?}");
     }
 }

@@ -1,15 +1,17 @@
 //! `zfs send -R` and `-I`: a package (OpenZFS: `zfs_send`).
 
 use std::io::Write;
+use std::sync::Arc;
 
-use pool::Dataset;
+use site::Query;
 use site::long_holds::Looking;
-use stream::package::{Gathered, Plan, Step, What, conclusion, header};
+use stream::package::{Gathered, Head, Plan, Snap, Step, What, conclusion, header};
 
-use super::stream::{Options, Start, Stream, line, looking, open, output, stream_to, tell, total};
+use super::facts::{self, Asked};
+use super::stream::{Options, Stream, line, looking, open, output, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
-use crate::zfs::select;
+use crate::zfs::select::{self, told};
 
 pub(super) fn run(mut options: Options, name: &str) -> Outcome {
     if options.from.as_deref().is_some_and(|from| from.contains('#')) {
@@ -19,8 +21,11 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
         return Err(failed("Error: Unsupported flag with filesystem or bookmark."));
     };
     let looking = looking(&options, name);
-    let head = open(fs, Types::HEADS)?;
-    let from_origin = shorten(&mut options, &head)?;
+    let found = open(fs, Types::HEADS)?;
+    let source = found.source();
+    let head = facts::one(source, fs).map_err(|e| failed(told(&e, fs)))?;
+    let head = Head { name: head.name, guid: head.guid, txg: head.txg };
+    let from_origin = shorten(&mut options, source, &head.name)?;
     if options.replicate && options.from.is_none() {
         options.all = true;
     }
@@ -45,21 +50,21 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
         exclude: options.exclude.clone(),
         from_origin,
     };
-    send(&options, &head, what, looking)
+    send(&options, source, &head, what, looking)
 }
 
 /// Shortens the start to the part after the `@`; returns whether it is the origin of the clone that is sent.
-fn shorten(options: &mut Options, head: &Dataset) -> Result<bool, Failure> {
+fn shorten(options: &mut Options, source: &Query, head: &str) -> Result<bool, Failure> {
     let Some(from) = options.from.take() else { return Ok(false) };
     let Some((fs, snap)) = from.split_once('@') else {
         options.from = Some(from);
         return Ok(false);
     };
-    let origin = head.origin().map_err(|e| failed(select::said(&e, head.name())))?;
-    if origin.is_some_and(|origin| origin.name() == from) {
+    let origin = facts::origin(source, head).map_err(|e| failed(told(&e, head)))?;
+    if origin.is_some_and(|origin| origin.name == from) {
         return Ok(true);
     }
-    if !fs.is_empty() && fs != head.name() {
+    if !fs.is_empty() && fs != head {
         return Err(usage("incremental source must be in same filesystem"));
     }
     if snap.contains(['@', '/']) {
@@ -69,21 +74,22 @@ fn shorten(options: &mut Options, head: &Dataset) -> Result<bool, Failure> {
     Ok(false)
 }
 
-fn send(options: &Options, head: &Dataset, what: What, looking: Option<Looking>) -> Outcome {
-    let (top, to) = (head.name().to_owned(), what.to.clone());
+fn send(options: &Options, source: &Arc<Query>, head: &Head, what: What, looking: Option<Looking>) -> Outcome {
+    let (top, to) = (head.name.clone(), what.to.clone());
     let cannot = |e: &dyn std::fmt::Display| failed(format!("{e}\nwarning: cannot send '{top}@{to}': backup failed"));
     let listed = options.replicate || options.props || options.holds;
-    let gathered = Gathered::new(head, what).map_err(|e| cannot(&e))?;
+    let asked = Asked { source, received: what.backup };
+    let gathered = Gathered::new(&asked, head, what).map_err(|e| cannot(&e))?;
     for note in gathered.notes.iter().filter(|note| listed && (options.verbosity > 0 || !note.is_verbose())) {
         eprintln!("{note}");
     }
     let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
-    let plan = gathered.steps().map_err(|e| cannot(&e))?;
-    let _held = looking.and_then(|looking| {
-        looking.hold(plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to])).map(Dataset::id))
-    });
+    let plan = gathered.steps();
+    let sent = plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to])).map(|snap| snap.name.as_str());
+    let held = looking.map(|looking| source.hold(looking, sent)).transpose().map_err(|e| cannot(&e))?;
+    let source = held.as_ref().unwrap_or(source);
     plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
-    let sizes = if options.verbosity > 0 { announce(options, &plan)? } else { Vec::new() };
+    let sizes = if options.verbosity > 0 { announce(options, source, &plan)? } else { Vec::new() };
     if plan.steps.is_empty() {
         return Err(failed(""));
     }
@@ -95,8 +101,7 @@ fn send(options: &Options, head: &Dataset, what: What, looking: Option<Looking>)
     out.write_all(&opening)?;
     let sizes = sizes.into_iter().chain(std::iter::repeat(0));
     let sent = plan.steps.iter().zip(sizes).try_for_each(|(step, size)| {
-        let (start, key) = (start(step), "source key must be loaded");
-        stream_to(&mut out, &Stream { to: &step.to, start: &start, flags: &options.stream, size, key }, options)
+        stream(options, source, step).send(&out, options, size, "source key must be loaded")
     });
     // also after a failure: the streams before it are complete
     let closed = out.write_all(&conclusion());
@@ -105,18 +110,19 @@ fn send(options: &Options, head: &Dataset, what: What, looking: Option<Looking>)
     Ok(status)
 }
 
-fn start(step: &Step) -> Start {
-    step.from.clone().map_or(Start::Nothing, Start::Snapshot)
+fn stream<'a>(options: &'a Options, source: &'a Query, step: &'a Step) -> Stream<'a> {
+    let from = step.from.as_ref().map(|from| from.name.as_str());
+    Stream { source, to: &step.to.name, from, flags: &options.stream }
 }
 
 /// Prints, and returns, the sizes of all streams. As in OpenZFS, the first stream of a clone is shown as a full one.
-fn announce(options: &Options, plan: &Plan) -> Result<Vec<u64>, Failure> {
+fn announce(options: &Options, source: &Query, plan: &Plan) -> Result<Vec<u64>, Failure> {
     let mut sizes = Vec::new();
     for step in &plan.steps {
-        let start = if step.from_origin { Start::Nothing } else { start(step) };
-        let size = start.estimate(&step.to, &options.stream, 0)?;
-        let from = step.from.as_ref().filter(|_| !step.from_origin).map(Dataset::short_name);
-        tell(options, &line(step.to.name(), from, size, options.parsable))?;
+        let stream = stream(options, source, step);
+        let size = Stream { from: stream.from.filter(|_| !step.from_origin), ..stream }.estimate(0)?;
+        let from = step.from.as_ref().filter(|_| !step.from_origin).map(Snap::short_name);
+        tell(options, &line(&step.to.name, from, size, options.parsable))?;
         sizes.push(size);
     }
     tell(options, &total(sizes.iter().copied().fold(0, u64::saturating_add), options.parsable, true))?;

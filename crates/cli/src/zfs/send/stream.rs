@@ -1,28 +1,35 @@
-//! One stream of a command: its options, its start, what is printed about it, and its request.
+//! One stream of a command: its options, what is printed about it, and its requests.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::Errno;
-use control::{Ioc, ReadOnlyControl};
+use control::{Failed, Ioc};
 use nvlist::NvList;
+use pool::KeyStatus;
 use pool::prop::{nicebytes, nicenum};
-use pool::{Bookmark, Dataset, KeyStatus, Space};
-use site::long_holds::{Held, Looking};
-use stream::send::{self, Base, Progress, SendFlags};
+use site::Query;
+use site::long_holds::Looking;
+use stream::package::Snap;
+use stream::send::{self, Progress, SendFlags};
 
+use super::facts;
 use crate::error::{Failure, cause, failed};
 use crate::here::here;
 use crate::names::Types;
+use crate::zfs::listed::Listed;
 use crate::zfs::progress;
-use crate::zfs::select::{self, said};
+use crate::zfs::select::{self, told};
 use crate::zfs::words::of_errno;
-use crate::{pools, writable};
+use crate::{answers, writable};
 
 /// The number of the file that streams are sent to.
 const OUTPUT: i32 = 1;
+/// OpenZFS's message for a start that is not in the past of what is sent.
+pub(super) const NOT_EARLIER: &str = "not an earlier snapshot from the same fs";
+/// OpenZFS's message for a head that somebody has open.
+const BUSY: &str = "target is busy; if a filesystem, it must not be mounted";
 
 /// The options of the command (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
@@ -45,23 +52,23 @@ pub(super) struct Options {
     pub(super) from: Option<String>,
 }
 
-/// The start of a stream.
-pub(super) enum Start {
-    Nothing,
-    Snapshot(Dataset),
-    Mark(Bookmark),
+/// One stream to be sent.
+#[derive(Clone, Copy)]
+pub(super) struct Stream<'a> {
+    /// The pool.
+    pub(super) source: &'a Query,
+    /// The dataset or snapshot.
+    pub(super) to: &'a str,
+    /// The snapshot or bookmark to start from.
+    pub(super) from: Option<&'a str>,
+    pub(super) flags: &'a SendFlags,
 }
 
-impl Start {
-    /// The request for the stream from here.
-    fn request(&self, flags: &SendFlags) -> NvList {
+impl Stream<'_> {
+    /// The form of the stream, as requests have it.
+    fn form(&self) -> NvList {
+        let flags = self.flags;
         let mut input = NvList::new();
-        input.insert("fd", OUTPUT);
-        match self {
-            Start::Nothing => {}
-            Start::Snapshot(from) => input.insert("fromsnap", from.name()),
-            Start::Mark(from) => input.insert("fromsnap", from.name()),
-        }
         let allowed = [
             ("largeblockok", flags.large_block),
             ("embedok", flags.embed),
@@ -77,55 +84,57 @@ impl Start {
         input
     }
 
-    fn base(&self, to: &Dataset) -> Result<Option<Base>, Failure> {
-        let base = match self {
-            Start::Nothing => return Ok(None),
-            Start::Snapshot(from) => Base::of_snapshot(from, to),
-            Start::Mark(from) => Base::of_bookmark(from, to),
+    /// Estimates the length of the stream, of which `sent` bytes were sent before. Where no accounting covers it, the blocks are counted.
+    pub(super) fn estimate(&self, sent: u64) -> Result<u64, Failure> {
+        let cannot = |e: &dyn std::fmt::Display| failed(format!("warning: cannot send '{}': {e}", self.to));
+        let mut input = self.form();
+        if let Some(from) = self.from {
+            input.insert("from", from);
+        }
+        input.insert("bytes", sent);
+        let answer = self.source.call(Ioc::SendSpace, self.to, &input).map_err(|e| cannot(&e))?;
+        answer.get_u64("space").ok_or_else(|| cannot(&"the answer about its size has none"))
+    }
+
+    /// Sends it; a failure is in OpenZFS's words, with those for a key that is not loaded. `size` is what was estimated, 0 if it was not asked for.
+    pub(super) fn send(&self, out: &File, options: &Options, size: u64, key: &str) -> Result<(), Failure> {
+        let name = self.to;
+        let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
+        // before its progress is shown; a property that cannot be read is told by the stream
+        let status = answers::prop(self.source, name, "keystatus").ok().flatten();
+        let locked = status.and_then(|status| status.number()) == Some(KeyStatus::Unavailable.number());
+        if locked && !self.flags.raw {
+            return Err(cannot(key));
+        }
+        let progress = Arc::<Progress>::default();
+        let caller = writable::caller();
+        caller.files.output(OUTPUT, Box::new(out.try_clone()?), progress.clone());
+        let query = self.source.clone().of(&caller);
+        let style = progress::Style {
+            lines: options.progress,
+            title: options.title,
+            parsable: options.parsable,
+            verbosity: options.verbosity,
+            size,
         };
-        base.map(Some).map_err(|e| failed(format!("warning: cannot send '{}': {e}", to.name())))
+        let mut input = self.form();
+        input.insert("fd", OUTPUT);
+        if let Some(from) = self.from {
+            input.insert("fromsnap", from);
+        }
+        let sent = progress::shown(style, name, &progress, || query.call(Ioc::SendNew, name, &input));
+        sent.map(drop).map_err(|e| match (&*e.error, e.errno) {
+            (control::Error::Send(send::Error::LargeMicrozap { .. } | send::Error::OldKeys { .. }), _) => {
+                cannot(&e.to_string())
+            }
+            (control::Error::Send(send::Error::Output(source)), _) => cannot(&cause(source)),
+            (_, Errno::EACCES) => cannot(key),
+            (_, Errno::EBUSY) if !name.contains('@') => cannot(BUSY),
+            (_, Errno::EXDEV) => cannot(NOT_EARLIER),
+            (_, n @ Errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from(n)))),
+            (_, n) => cannot(&of_errno(n)),
+        })
     }
-
-    /// Estimates the length of the stream. Where no accounting covers it, the blocks are counted.
-    pub(super) fn estimate(&self, to: &Dataset, flags: &SendFlags, sent: u64) -> Result<u64, Failure> {
-        let cannot = |e: &dyn std::fmt::Display| failed(format!("warning: cannot send '{}': {e}", to.name()));
-        let written: Option<Space> = match self {
-            Start::Nothing => None,
-            Start::Snapshot(from) => Some(to.written_since(from).map_err(|e| cannot(&e))?),
-            Start::Mark(from) => match to.written_since_bookmark(from) {
-                // the accounting does not cover what a redacted send left out
-                Ok(space) if from.phys().redaction_obj.is_none() => Some(space),
-                _ => {
-                    let base = self.base(to)?;
-                    return stream::send::measure(to, base.as_ref(), flags).map_err(|e| cannot(&e));
-                }
-            },
-        };
-        let size = stream::send::estimate(to, written, flags).map_err(|e| cannot(&e))?;
-        Ok(size.saturating_sub(sent))
-    }
-}
-
-/// Announces, before a dataset is looked up, that it will be held so that nobody destroys it; a dry run holds nothing.
-pub(super) fn looking(options: &Options, dataset: &str) -> Option<Looking> {
-    if options.dry { None } else { Looking::at(dataset, &**here().front()) }
-}
-
-/// Holds the dataset that was looked up. A head that another command has open is not sent (OpenZFS:
-/// `dsl_dataset_own`); otherwise it is looked up again, for it may have changed until it was held.
-pub(super) fn held(looking: Option<Looking>, to: Dataset) -> Result<(Option<Held>, Dataset), Failure> {
-    let held = looking.and_then(|looking| looking.hold([to.id()]));
-    let Some(own) = held.as_ref().filter(|_| !to.is_snapshot()) else { return Ok((held, to)) };
-    let name = to.name();
-    if own.is_open_elsewhere(to.id()) {
-        let why = "target is busy; if a filesystem, it must not be mounted";
-        return Err(failed(format!("warning: cannot send '{name}': {why}")));
-    }
-    here().look_again();
-    let gone = || failed(format!("cannot open '{name}': dataset does not exist"));
-    let pool = pools::of_dataset(name)?.ok_or_else(gone)?;
-    let now = pool.pool().dataset_by_id(to.id()).map_err(|e| failed(said(&e, name)))?;
-    Ok((held, now))
 }
 
 /// Standard output without a buffer: it is written in pieces of megabytes.
@@ -169,106 +178,34 @@ pub(super) fn total(size: u64, parsable: bool, package: bool) -> String {
     }
 }
 
-/// One stream to be sent.
-#[derive(Clone, Copy)]
-pub(super) struct Stream<'a> {
-    pub(super) to: &'a Dataset,
-    pub(super) start: &'a Start,
-    pub(super) flags: &'a SendFlags,
-    /// Its estimated bytes; 0 if they were not asked for.
-    pub(super) size: u64,
-    /// OpenZFS's message for a key that is not loaded.
-    pub(super) key: &'static str,
+/// Announces, before a dataset is looked up, that it will be held: nothing is destroyed until then. A dry run holds nothing.
+pub(super) fn looking(options: &Options, dataset: &str) -> Option<Looking> {
+    if options.dry { None } else { Looking::at(dataset, &**here().front()) }
 }
 
-/// Sends one stream; a failure is in OpenZFS's words.
-///
-/// The datasets of a stream are looked up when its turn comes, in the state of the pool that was opened. While the
-/// streams before it were sent, that state may have been overwritten: then the pool is opened anew, where the held
-/// datasets still exist.
-pub(super) fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(), Failure> {
-    let progress = Arc::<Progress>::default();
-    let failure = match attempt(out, stream, options, &progress) {
-        Err(failure) if progress.bytes.load(Ordering::Relaxed) == 0 => failure,
-        done => return done,
+/// Holds what was looked up. A head is looked up again, for it may have changed until it was held.
+pub(super) fn held(looking: Option<Looking>, source: &Arc<Query>, to: Snap) -> Result<(Arc<Query>, Snap), Failure> {
+    let Some(looking) = looking else { return Ok((source.clone(), to)) };
+    let cannot = |e: &Failed| match e.errno {
+        Errno::EBUSY => failed(format!("warning: cannot send '{}': {BUSY}", to.name)),
+        _ => failed(told(e, &to.name)),
     };
-    let Some((to, start)) = anew(stream) else { return Err(failure) };
-    attempt(out, &Stream { to: &to, start: &start, ..*stream }, options, &progress)
-}
-
-/// The datasets of a stream in the current state of the pool; `None` if they are the same, or no longer exist.
-fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
-    here().look_again();
-    let pool = pools::of_dataset(stream.to.name()).ok()??;
-    let pool = pool.pool();
-    if pool.uberblock().txg == stream.to.pool().uberblock().txg {
-        return None;
+    let held = Arc::new(source.hold(looking, [to.name.as_str()]).map_err(|e| cannot(&e))?);
+    if to.name.contains('@') {
+        return Ok((held, to));
     }
-    let start = match stream.start {
-        Start::Nothing => Start::Nothing,
-        Start::Snapshot(from) => Start::Snapshot(pool.dataset_by_id(from.id()).ok()?),
-        Start::Mark(from) => Start::Mark(pool.bookmark(from.name()).ok()?),
-    };
-    Some((pool.dataset_by_id(stream.to.id()).ok()?, start))
-}
-
-fn attempt(out: &File, stream: &Stream<'_>, options: &Options, progress: &Arc<Progress>) -> Result<(), Failure> {
-    let Stream { to, start, flags, size, key } = *stream;
-    let name = to.name();
-    let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
-    let locked = to.key_status().map_err(|e| failed(said(&e, name)))? == KeyStatus::Unavailable;
-    if locked && !flags.raw {
-        return Err(cannot(key));
+    let now = facts::one(&held, &to.name).map_err(|e| cannot(&e))?;
+    match now.guid == to.guid {
+        true => Ok((held, now)),
+        false => Err(failed(format!("cannot open '{}': dataset does not exist", to.name))),
     }
-    let caller = writable::caller();
-    caller.files.output(OUTPUT, Box::new(out.try_clone()?), progress.clone());
-    let query = ReadOnlyControl::new(Arc::clone(to.pool())).of(&caller);
-    let style = progress::Style {
-        lines: options.progress,
-        title: options.title,
-        parsable: options.parsable,
-        verbosity: options.verbosity,
-        size,
-    };
-    let input = start.request(flags);
-    let sent = progress::shown(style, name, progress, || query.call(Ioc::SendNew, name, &input));
-    sent.map(drop).map_err(|e| match (&*e.error, e.errno) {
-        (control::Error::Send(send::Error::LargeMicrozap { .. } | send::Error::OldKeys { .. }), _) => {
-            cannot(&e.to_string())
-        }
-        (control::Error::Send(send::Error::Output(source)), _) => cannot(&cause(source)),
-        (_, Errno::EACCES) => cannot(key),
-        (_, Errno::EXDEV) => cannot("not an earlier snapshot from the same fs"),
-        (_, n @ Errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from(n)))),
-        (_, n) => cannot(&of_errno(n)),
-    })
 }
 
-/// Opens the dataset that a command sends, or sends from: what a stream holds is gathered from datasets themselves.
-pub(super) fn open(name: &str, accepted: Types) -> Result<Dataset, Failure> {
+/// Finds the dataset that a command sends, or sends from.
+pub(super) fn open(name: &str, accepted: Types) -> Result<Listed, Failure> {
     let found = select::find(name, accepted)?;
     if found.is_bookmark() {
         return Err(select::bad_type(name));
     }
-    found.source().pool().dataset(name).map_err(|e| failed(said(&e, name)))
-}
-
-/// Opens the start of a stream; `from` is a full name.
-pub(super) fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
-    let cannot = |why: &str| failed(format!("warning: cannot send '{}': {why}", to.name()));
-    if from.contains('#') {
-        let mark = to.pool().bookmark(from);
-        let mark = mark.map_err(|_| cannot(&format!("incremental source ({from}) does not exist")))?;
-        let earlier = to.is_later_than_mark(&mark).map_err(|e| failed(said(&e, from)))?;
-        // from a redaction bookmark of the snapshot itself: sends what the redacted send left out
-        let completes = mark.phys().redaction_obj.is_some() && mark.phys().guid == to.guid();
-        return if earlier || completes {
-            Ok(Start::Mark(mark))
-        } else {
-            Err(cannot("not an earlier snapshot from the same fs"))
-        };
-    }
-    let from = open(from, Types::ALL)?;
-    let earlier = to.is_later_than(&from).map_err(|e| failed(said(&e, from.name())))?;
-    if earlier { Ok(Start::Snapshot(from)) } else { Err(cannot("not an earlier snapshot from the same fs")) }
+    Ok(found)
 }

@@ -15,6 +15,17 @@ use crate::{Dataset, Error, KeyFormat, Kind};
 /// Which number stands for "not encrypted" in property `encryption`.
 const CRYPT_OFF: u64 = 2;
 
+/// A property as it is stored on a dataset.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoredProp {
+    /// Its name.
+    pub name: String,
+    /// The value that is set here, by a user or with a stream; `None` if an inherited one or the default is in force.
+    pub value: Option<Value>,
+    /// The value that came with a stream, whether or not it is in force.
+    pub received: Option<Value>,
+}
+
 impl Dataset {
     /// The property `name`: native, user, `userused@…` and its like, `written@…`, `written#…`. `None` if it does not apply
     /// or has no value; commands then print `-`.
@@ -67,21 +78,26 @@ impl Dataset {
         Ok(all)
     }
 
-    /// The value of `name` that came with a send stream, whether or not it is in force.
+    /// The properties that can be set, as they are stored on the dataset itself: native ones in the order of `zfs get all`, then
+    /// those of users.
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn received_prop(&self, name: &str) -> Result<Option<Value>, Error> {
-        self.received_value(name)
-    }
-
-    /// The value of `name` that is set on the dataset itself, as it is stored, whether a user set it or it came with a stream.
-    ///
-    /// # Errors
-    /// When the MOS cannot be read.
-    pub fn own_setting(&self, name: &str) -> Result<Option<Value>, Error> {
-        let own = self.setting(name)?.filter(|s| matches!(s.source, Source::Local | Source::Received));
-        Ok(own.map(|s| s.value))
+    pub fn stored_props(&self) -> Result<Vec<StoredProp>, Error> {
+        let native = prop::DATASET.iter().filter(|def| !def.is_read_only()).map(|def| def.name.to_owned());
+        let mut all = Vec::new();
+        for name in native.chain(self.user_property_names()?) {
+            let setting = self.setting(&name)?;
+            if setting.is_none() && prop::is_user_property(&name) {
+                continue;
+            }
+            let own = setting.filter(|s| matches!(s.source, Source::Local | Source::Received));
+            let (value, received) = (own.map(|s| s.value), self.received_value(&name)?);
+            if value.is_some() || received.is_some() {
+                all.push(StoredProp { name, value, received });
+            }
+        }
+        Ok(all)
     }
 
     fn native(&self, def: &'static PropDef) -> Result<Option<PropValue>, Error> {

@@ -49,7 +49,7 @@ fn read(view: &Arc<Pool>) -> Seen {
     let info = view.dataset("t/k").unwrap().crypto().unwrap().unwrap();
     for n in 0..STILL {
         let still = view.dataset(&format!("t/still{n}")).unwrap();
-        assert_eq!(still.own_setting("x:n").unwrap(), Some(Value::String(n.to_string())));
+        assert_eq!(still.setting("x:n").unwrap().map(|setting| setting.value), Some(Value::String(n.to_string())));
     }
     Seen([prop, named, last, info.pbkdf2_iters - 350_000])
 }
