@@ -5,13 +5,12 @@ use std::sync::{Arc, PoisonError};
 use base::{Guid, ObjectId};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
-use pool::{Bookmark, Dataset, Error as PoolError, Pool, Space, Value};
+use pool::{Bookmark, Dataset, Error as PoolError, Pool, Spa, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
 use crate::decode::require_str;
-use crate::objects::Kept;
-use crate::{Caller, Error, Failed, Files, Ioc, names, stats, traced};
+use crate::{Caller, Error, Failed, Files, Ioc, Kept, names, stats, traced};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -19,7 +18,7 @@ const PREFETCH_BRT: i32 = 2;
 /// The end of a redaction list that is whole.
 const COMPLETE: (ObjectId, u64) = (ObjectId(u64::MAX), u64::MAX);
 
-/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read; a key is loaded
+/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read; keys are loaded and unloaded
 /// nevertheless, for what is read of this state.
 #[derive(Clone, Debug)]
 pub struct ReadOnlyControl {
@@ -43,6 +42,12 @@ impl ReadOnlyControl {
         ReadOnlyControl { files: caller.files.clone(), uid: Some(caller.uid), ..self }
     }
 
+    /// The same with what other requests of the caller have opened.
+    #[must_use]
+    pub fn keeping(self, kept: &Kept) -> ReadOnlyControl {
+        ReadOnlyControl { kept: kept.clone(), ..self }
+    }
+
     /// Answers what is asked.
     ///
     /// # Errors
@@ -50,6 +55,9 @@ impl ReadOnlyControl {
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         traced(ioc, self.view.name(), self.uid, || {
             ioc.check_name(name, self.view.name())?;
+            if ioc.pool_check().readonly {
+                return Err(Error::ReadOnly.into());
+            }
             ioc.check(input)?;
             self.answer(ioc, name, input)
         })
@@ -79,6 +87,7 @@ impl ReadOnlyControl {
             Ioc::SnapshotListNext => self.snapshot_list(name, input),
             Ioc::UserspaceMany => self.userspace_many(name, input),
             Ioc::LoadKey => self.load_key(name, input),
+            Ioc::UnloadKey => self.unload_key(name),
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             _ => Err(Error::ReadOnly.into()),
         }
@@ -322,6 +331,18 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
         add("redact_snaps", Nv::Uint64Array(list.snaps.into_iter().map(|guid| guid.0).collect()));
     }
     Ok(out)
+}
+
+/// The properties of a suspended pool that are known without its devices.
+pub(crate) fn suspended_props(spa: &Spa) -> NvList {
+    let known = [
+        ("name", PropValue::text(spa.name())),
+        ("health", PropValue::text("SUSPENDED")),
+        ("guid", PropValue::computed(spa.guid().0)),
+    ];
+    let mut out = NvList::new();
+    known.iter().for_each(|(name, value)| out.insert(*name, numbered(value)));
+    out
 }
 
 /// A property of a pool or vdev: its source is a number (OpenZFS: `zprop_source_t`).

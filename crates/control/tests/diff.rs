@@ -123,7 +123,17 @@ fn objects_are_known_by_their_numbers() {
     };
     assert_eq!(path("t@one", ObjectId(gone)), Ok("/gone".to_owned()));
     assert_eq!((path("t", ObjectId(gone)), path("t@one", ObjectId(new))), (Err(Errno::ENOENT), Err(Errno::ENOENT)));
-    assert_eq!(path("t", ObjectId(u64::MAX)), Err(Errno::ENOENT));
+    // the master node is no file, and neither are the objects that count what users have; others have no number
+    assert_eq!([1, u64::MAX].map(|object| path("t", ObjectId(object))), [const { Err(Errno::ENOTSUP) }; 2]);
+    assert_eq!([0, 1 << 48].map(|object| path("t", ObjectId(object))), [const { Err(Errno::EINVAL) }; 2]);
+    let whole_path = |object: u64| {
+        let input = list(&[("obj", object.into())]);
+        look.call(Ioc::ObjToPath, "t", &input).map(drop).map_err(|e| e.errno)
+    };
+    assert_eq!(
+        [kept, gone, 1, 0].map(whole_path),
+        [Ok(()), Err(Errno::ENOENT), Err(Errno::ENOTSUP), Err(Errno::EINVAL)]
+    );
     assert_eq!(
         (path("t@two", ObjectId(kept)), path("t@two", ObjectId(new))),
         (Ok("/kept".to_owned()), Ok("/new".to_owned()))
@@ -137,9 +147,9 @@ fn objects_are_known_by_their_numbers() {
     let answer = many(vec![new, gone, 0, kept]).unwrap();
     let errno = |one: &NvList| one.get_i32("errno").map(Errno::from_raw);
     let errnos: Vec<_> = answer.get_nvlist_array("objects").unwrap().iter().map(errno).collect();
-    assert_eq!(errnos, [None, Some(Errno::ENOENT), Some(Errno::ENOENT), None]);
+    assert_eq!(errnos, [None, Some(Errno::ENOENT), Some(Errno::EINVAL), None]);
     assert!(many(Vec::new()).unwrap().get_nvlist_array("objects").is_none_or(<[NvList]>::is_empty));
-    assert_eq!(many(vec![ObjectId(kept).0; 4097]).unwrap_err().errno, Errno::EINVAL);
+    assert_eq!(many(vec![kept; 4097]).unwrap_err().errno, Errno::EINVAL);
     assert_eq!(look.call(Ioc::ObjToStats, "t", &NvList::new()).unwrap_err().errno, Errno::EINVAL);
     assert_eq!(one("t@none", ObjectId(kept)).unwrap_err().errno, Errno::ENOENT);
 }

@@ -67,7 +67,7 @@ impl Machine {
             Ioc::PoolCreate => traced(&|| self.create(name, input)),
             Ioc::PoolExport | Ioc::PoolDestroy => self.leave(ioc, pool, input),
             Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
-                traced(&|| self.events.call(&OfMachine, ioc, input))
+                traced(&|| self.events.call(&OfMachine, ioc, input, &control::CancelToken::default()))
             }
             ioc if ioc.looks() => {
                 let pool = self.site.open(&self.record(pool)?).map_err(opening)?;
