@@ -58,6 +58,12 @@ pub fn folder() -> Result<PathBuf, Error> {
     base.map(|base| base.join("zuse")).ok_or(Error::NoFolder)
 }
 
+/// The user that the pools belong to: the owner of the folder of the site, or of this process if there is none yet.
+#[must_use]
+pub fn owner() -> u32 {
+    Folder::open().map_or_else(|_| rustix::process::geteuid().as_raw(), |folder| folder.owner())
+}
+
 fn trouble(path: &Path, source: io::Error) -> Error {
     Error::Folder { path: path.to_owned(), source }
 }

@@ -217,6 +217,11 @@ impl Site {
         self.reading().clear();
     }
 
+    /// As [`Site::look_again`], for one pool.
+    pub(crate) fn look_again_at(&self, guid: Guid) {
+        self.reading().retain(|one| one.record.guid != guid);
+    }
+
     /// Lets go of all pools at the end of a program: other processes do not wait for what it has read.
     pub fn leave(&self) {
         self.reading().clear();
@@ -275,10 +280,12 @@ impl Site {
 
     /// As [`Site::show_changes`], without keys.
     pub(crate) fn keep(&self, spa: &Arc<Spa>) {
-        self.writing().push(spa.clone());
+        let mut writing = self.writing();
+        writing.retain(|one| one.guid() != spa.guid());
+        writing.push(spa.clone());
     }
 
-    /// The pool, if this process changes it ([`Site::show_changes`], [`Machine::keeping_open`](crate::Machine::keeping_open)).
+    /// The pool, if this process changes it ([`Site::show_changes`], or a [`Machine`](crate::Machine)).
     #[must_use]
     pub fn changing(&self, record: &Imported) -> Option<Arc<Spa>> {
         self.writing().iter().find(|spa| spa.guid() == record.guid).cloned()
