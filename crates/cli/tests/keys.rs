@@ -72,6 +72,13 @@ fn a_key_that_was_typed_is_there_until_it_is_unloaded() {
     assert_eq!((loaded.code, loaded.err.as_str()), (0, ""));
     assert_eq!(session.ok(&["cat", "tank/other:/f"]), "secret");
     session.fails(&["zfs", "load-key", "tank/other"], 255, "Key already loaded for 'tank/other'.");
+    // what was done is in the history, as in OpenZFS, and no key is
+    let history = session.ok(&["zpool", "history", "-i", "tank"]);
+    let lines = |end: &str| history.lines().filter(|line| line.ends_with(end)).count();
+    let commands = ["zfs unload-key tank/other", "zfs load-key -n tank/other", "zfs load-key tank/other"];
+    assert_eq!(commands.map(lines), [1, 1, 1], "{history}");
+    assert_eq!((lines(" ioctl load-key"), lines(" ioctl unload-key")), (2, 1), "{history}");
+    assert!(!history.contains("wkeydata"));
 
     // an export removes the keys
     session.ok(&["zpool", "export", "tank"]);

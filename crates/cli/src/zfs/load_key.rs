@@ -3,15 +3,21 @@
 //! `load-key` checks the key, and keeps it for later commands ([`keys::keep`]): for a file (`keylocation` or
 //! `-L file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
 //! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
+//!
+//! The history of a pool tells it, as in OpenZFS. A pool that another command writes is not waited for: the key is there, and a warning says what is missing.
 
-use control::Failed;
+use control::{Failed, Ioc};
+use nvlist::NvList;
+use site::writing;
 
 use super::listed::{Listed, Wanted};
 use super::select::{Selection, told};
+use super::session::{Requests, Session};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::keys;
-use crate::names::Types;
+use crate::names::{Types, pool_of};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let loading = call.command.name == "load-key";
@@ -37,7 +43,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     selection.recurse = recursive;
     let (entries, whole) = selection.run(&names, &Wanted::default())?;
 
-    let (mut tried, mut failures) = (0, 0);
+    let (mut tried, mut failures, mut done) = (0, 0, Vec::new());
     for dataset in entries.iter() {
         if recursive && !has_work(dataset, loading).map_err(|e| failed(told(&e, dataset.name())))? {
             continue;
@@ -45,7 +51,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         tried += 1;
         let outcome = if loading { load(dataset, location.as_deref(), noop) } else { unload(dataset) };
         match outcome {
-            Ok(()) => {}
+            Ok(()) => done.push(dataset.name()),
             Err(Failure::Failed(why)) => {
                 eprintln!("{why}");
                 failures += 1;
@@ -62,7 +68,42 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         println!("{} / {tried} key(s) successfully {what}", tried - failures);
     }
     // OpenZFS's -1
-    Ok(if failures > 0 { 255 } else { u8::from(!whole) })
+    let status = if failures > 0 { 255 } else { u8::from(!whole) };
+    Ok(status.max(record(&done, if loading { Ioc::LoadKey } else { Ioc::UnloadKey }, noop)?))
+}
+
+/// Writes into the histories of their pools that keys were loaded, checked or unloaded.
+fn record(roots: &[&str], ioc: Ioc, noop: bool) -> Outcome {
+    let mut input = NvList::new();
+    if noop {
+        input.insert("noop", ());
+    }
+    Session::run(|session| {
+        for root in roots {
+            match note(session, root, ioc, &input) {
+                Err(Failure::Failed(why)) => {
+                    eprintln!(
+                        "warning: the history of '{}' does not tell of the key of '{root}': {why}",
+                        pool_of(root)
+                    );
+                }
+                noted => noted?,
+            }
+        }
+        Ok(0)
+    })
+}
+
+fn note(session: &Session, root: &str, ioc: Ioc, input: &NvList) -> Result<(), Failure> {
+    let pool = pool_of(root);
+    if !session.has_open(pool) && here().find(pool)?.is_some_and(|record| writing::is_used(&record)) {
+        return Err(failed("the pool is in use"));
+    }
+    match session.reach(root)? {
+        Some(Requests::To(control)) => control.note_answered(ioc, input).map_err(|e| failed(told(&e, root))),
+        // nothing is written
+        _ => Ok(()),
+    }
 }
 
 /// Whether it is an encryption root whose key is not yet loaded, or unloaded.

@@ -74,6 +74,11 @@ impl Session {
         Ok(Some(control))
     }
 
+    /// Whether this command has a pool open for a change.
+    pub(super) fn has_open(&self, pool: &str) -> bool {
+        self.open.borrow().iter().any(|control| control.spa().name() == pool)
+    }
+
     /// As [`Session::find`], for a dataset that must exist.
     pub(super) fn control(&self, dataset: &str) -> Result<Control, Failure> {
         self.find(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
