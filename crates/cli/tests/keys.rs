@@ -292,3 +292,27 @@ fn a_key_is_found_under_a_new_name_and_a_new_root() {
     s.ok(&["zfs", "unload-key", "t/c"]);
     assert_eq!(s.ok(&["zfs", "get", "-Ho", "value", "keystatus", "t/f"]), "unavailable\n");
 }
+
+#[test]
+fn a_key_that_another_process_uses_is_not_unloaded() {
+    let (session, dir) = pool();
+    let other = vdev::FileDevice::open_read_write(&dir.path().join("a")).unwrap();
+    session.fails(&["-o", "busy_wait=1", "zfs", "unload-key", "tank/e"], 255, "pool is busy");
+    assert_eq!(status(&session, "tank/e"), "available");
+    // a check only warns that it is not in the history
+    let checked = session.feed(&["zfs", "load-key", "-n", "tank/e"], PASS);
+    assert!(
+        checked.code == 0 && checked.err.contains("the history of 'tank' does not tell of its keys"),
+        "{checked:?}"
+    );
+    drop(other);
+    session.ok(&["zfs", "unload-key", "tank/e"]);
+    // one of two fails: the command has no place in the history, and what was done has
+    create(&session, "tank/second");
+    session.ok(&["zfs", "unload-key", "tank/second"]);
+    let loaded = session.feed(&["zfs", "load-key", "-a"], &[PASS, b"wrong horse\n"].concat());
+    assert_eq!(loaded.code, 255);
+    let history = session.ok(&["zpool", "history", "-i", "tank"]);
+    let lines = |end: &str| history.lines().filter(|line| line.ends_with(end)).count();
+    assert_eq!((lines("zfs load-key -a"), lines(" ioctl load-key")), (0, 1), "{history}");
+}

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod catch_up;
 pub mod devices;
 mod error;
 pub mod events;
@@ -54,6 +55,7 @@ mod vdevs;
 pub mod with_log;
 pub mod writing;
 
+pub use catch_up::{CaughtUp, catch_up};
 pub use error::Error;
 pub use machine::{Machine, Session};
 pub use query::{Query, place_devices};

@@ -66,17 +66,11 @@ impl Session {
         self.open.borrow_mut().push(control.clone());
         here().show_changes(&record, control.spa())?;
         if control.spa().had_logs() {
-            // after a command that was killed: what its log has promised belongs to what is snapshotted, cloned or
-            // renamed now
+            // after a command that was killed
             replay::all(control.spa())?;
             control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", messages::why(&e))))?;
         }
         Ok(Some(control))
-    }
-
-    /// Whether this command has a pool open for a change.
-    pub(super) fn has_open(&self, pool: &str) -> bool {
-        self.open.borrow().iter().any(|control| control.spa().name() == pool)
     }
 
     /// As [`Session::find`], for a dataset that must exist.

@@ -370,7 +370,7 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
 
 /// Does what is to be done in a pool that was imported for a change: as mounting the file systems would do it, logs are replayed.
 fn finish(spa: &Arc<Spa>, doing: &str, options: &Options) -> Outcome {
-    writable::catch_up(spa);
+    here().catch_up(spa);
     let view = spa.view().map_err(|e| failed(format!("{doing}: {e}")))?;
     let status = if options.load_keys { load_keys(&here().query(&view), options)? } else { 0 };
     // logs that cannot be opened now can be later
