@@ -38,6 +38,8 @@ struct State {
     open: Vec<Open>,
     /// The states in which heads were compared last.
     heads: Vec<Head>,
+    /// Counts how often everything was let go: what a request has opened before that is not kept after it.
+    epoch: u64,
 }
 
 struct Open {
@@ -77,6 +79,7 @@ impl Kept {
     /// # Errors
     /// As `now`.
     pub fn view<E>(&self, ioc: Ioc, name: &str, now: impl FnOnce() -> Result<Arc<Pool>, E>) -> Result<Arc<Pool>, E> {
+        let epoch = self.state().epoch;
         if matches!(ioc, Ioc::ObjToStats | Ioc::NextObj) {
             let mut state = self.state();
             state.drop_idle();
@@ -87,14 +90,17 @@ impl Kept {
         }
         let view = now()?;
         if ioc == Ioc::Diff && !name.contains('@') {
-            self.state().keep_head(name, &view);
+            let mut state = self.state();
+            if state.epoch == epoch {
+                state.keep_head(name, &view);
+            }
         }
         Ok(view)
     }
 
     /// Lets everything go, because its caller has changed something: he wants to see that.
     pub fn forget(&self) {
-        *self.state() = State::default();
+        self.state().forget();
     }
 
     /// For somebody who lets go what is not used.
@@ -108,12 +114,19 @@ impl Kept {
         let pool = dataset.pool();
         let (guid, id) = (pool.guid(), dataset.id());
         let txg = (!dataset.is_snapshot()).then(|| pool.uberblock().txg);
-        if let Some(paths) = self.state().opened((guid, id, txg)) {
-            return Ok(paths);
-        }
+        let epoch = {
+            let mut state = self.state();
+            if let Some(paths) = state.opened((guid, id, txg)) {
+                return Ok(paths);
+            }
+            state.epoch
+        };
         // others go on meanwhile
         let paths = Arc::new(Mutex::new(Paths::open(dataset)?));
         let mut state = self.state();
+        if state.epoch != epoch {
+            return Ok(paths);
+        }
         if state.open.len() == OPEN_MAX {
             state.open.remove(0);
         }
@@ -127,7 +140,7 @@ impl WeakKept {
     #[must_use]
     pub fn forget(&self) -> bool {
         let Some(state) = self.0.upgrade() else { return false };
-        *state.lock().unwrap_or_else(PoisonError::into_inner) = State::default();
+        state.lock().unwrap_or_else(PoisonError::into_inner).forget();
         true
     }
 
@@ -144,6 +157,10 @@ impl WeakKept {
 }
 
 impl State {
+    fn forget(&mut self) {
+        *self = State { epoch: self.epoch + 1, ..State::default() };
+    }
+
     fn opened(&mut self, wanted: (Guid, ObjectId, Option<Txg>)) -> Option<Shared> {
         self.drop_idle();
         let open = self.open.iter_mut().find(|open| (open.pool, open.dataset, open.txg) == wanted)?;

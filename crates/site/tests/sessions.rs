@@ -423,3 +423,156 @@ fn one_diff_sees_one_state_of_a_head() {
         drop(spa);
     });
 }
+
+/// Takes the devices of the pool away, and brings them back.
+fn move_devices(dir: &Path, are_away: bool) {
+    let away = dir.join("away");
+    std::fs::create_dir_all(&away).unwrap();
+    for (here, there) in ["a", "b"].map(|name| (dir.join(name), away.join(name))) {
+        let (from, to) = if are_away { (here, there) } else { (there, here) };
+        std::fs::rename(from, to).unwrap();
+    }
+}
+
+#[test]
+fn a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices() {
+    in_own_state("a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        move_devices(dir, true);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| new_fs(&session, "t/meanwhile"));
+            // it is suspended before the close or while that waits for the request
+            let closing = scope.spawn(|| machine.close("t").map_err(|e| e.errno));
+            let begun = Instant::now();
+            while !(waiting.is_finished() && closing.is_finished()) {
+                assert!(begun.elapsed() < LONG, "the pool is wedged");
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert!(machine.open_pools().is_empty());
+        move_devices(dir, false);
+        new_fs(&session, "t/after").unwrap();
+    });
+}
+
+#[test]
+fn a_failed_export_leaves_no_dead_pool() {
+    in_own_state("a_failed_export_leaves_no_dead_pool", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        new_fs(&session, "t/before").unwrap();
+        move_devices(dir, true);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap_err();
+        assert!(machine.open_pools().is_empty());
+        move_devices(dir, false);
+        new_fs(&session, "t/after").unwrap();
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+    });
+}
+
+#[test]
+fn an_unloaded_key_is_kept_for_nobody() {
+    in_own_state("an_unloaded_key_is_kept_for_nobody", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        let mut encrypted = with_key(7);
+        encrypted.insert("type", 2i32);
+        encrypted.insert("props", list(&[("encryption", 1u64.into()), ("keyformat", 1u64.into())]));
+        session.call(Ioc::Create, "t/e", &encrypted).unwrap();
+        std::fs::write(dir.join("key"), [7; 32]).unwrap();
+        let location = format!("file://{}", dir.join("key").display());
+        let key = codec::crypt::WrappingKey::from_raw(&[7; 32]).unwrap();
+        let view = changing(&site).view().unwrap();
+        site::keys::keep(&site.query(&view), "t/e", &location, &key, &Silent).unwrap();
+        drop(view);
+        let record = || site.find("t").unwrap().unwrap();
+        assert_eq!(record().keys.len(), 1);
+        session.call(Ioc::UnloadKey, "t/e", &NvList::new()).unwrap();
+        assert_eq!((record().keys.len(), record().unloaded.len()), (0, 1));
+        machine.close("t").unwrap();
+        machine.open("t").unwrap();
+        let stats = session.call(Ioc::ObjsetStats, "t/e", &NvList::new()).unwrap();
+        assert_eq!(number(&stats, "keystatus"), Some(1));
+    });
+}
+
+#[test]
+fn who_is_not_the_owner_has_no_pool_opened() {
+    in_own_state("who_is_not_the_owner_has_no_pool_opened", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        let uid = site::records::owner() + 1;
+        let stranger = machine.session(Caller { uid, real_uid: uid, ..Caller::default() });
+        let sync = list(&[("force", false.into())]);
+        let asked = || {
+            let wait = list(&[("wait_activity", 6i32.into())]);
+            let condense = list(&[("condense_command", "cancel".into()), ("condense_type", "log_spacemap".into())]);
+            let all = [(Ioc::PoolSync, &sync), (Ioc::Wait, &wait), (Ioc::PoolCondense, &condense)];
+            all.map(|(ioc, input)| stranger.call(ioc, "t", input).err().map(|e| e.errno))
+        };
+        assert_eq!(asked()[..2], [None, None]);
+        machine.close("t").unwrap();
+        assert_eq!(asked(), [Some(Errno::EPERM); 3]);
+        // nor does a request that makes no sense open it
+        session.call(Ioc::PoolSync, "t", &list(&[("what", 1u64.into())])).unwrap_err();
+        assert!(machine.open_pools().is_empty());
+        session.call(Ioc::PoolSync, "t", &sync).unwrap();
+        assert_eq!(machine.open_pools().len(), 1);
+    });
+}
+
+#[test]
+fn a_pool_that_is_read_is_that_of_its_import() {
+    in_own_state("a_pool_that_is_read_is_that_of_its_import", |dir| {
+        let (_first, reading) = machine();
+        let (second, writing) = machine();
+        create(&writing, dir);
+        let none = NvList::new();
+        let config = writing.call(Ioc::PoolConfigs, "", &none).unwrap().get_nvlist("t").cloned().unwrap();
+        writing.call(Ioc::PoolExport, "t", &none).unwrap();
+        let import = |session: &Session, readonly: u64| {
+            let props = list(&[("readonly", readonly.into())]);
+            let guid = config.get_u64("pool_guid").unwrap();
+            let input = list(&[("guid", guid.into()), ("config", config.clone().into()), ("props", props.into())]);
+            session.call(Ioc::PoolImport, "t", &input).unwrap();
+        };
+        let listed = || reading.call(Ioc::DatasetListNext, "t", &none).unwrap().len();
+        import(&reading, 1);
+        assert_eq!(listed(), 0);
+        writing.call(Ioc::PoolExport, "t", &none).unwrap();
+        import(&writing, 0);
+        new_fs(&writing, "t/new").unwrap();
+        second.close("t").unwrap();
+        assert_eq!(listed(), 1);
+    });
+}
+
+#[test]
+fn logs_are_replayed_before_the_first_change() {
+    in_own_state("logs_are_replayed_before_the_first_change", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        let spa = changing(&site);
+        let fs = Zfs::open(&spa, "t").unwrap();
+        let (file, _) = fs.create(&Cred::ROOT, fs.fs().root(), b"f", &NewFile::new(zpl::Kind::File, 0o644)).unwrap();
+        fs.fsync(file).unwrap();
+        // the process ends here
+        let devices = ["a", "b"].map(|name| (dir.join(name), dir.join(format!("{name}.then"))));
+        devices.iter().for_each(|(device, then)| drop(std::fs::copy(device, then).unwrap()));
+        let guid = spa.guid();
+        drop((fs, spa));
+        machine.close("t").unwrap();
+        devices.iter().for_each(|(device, then)| drop(std::fs::copy(then, device).unwrap()));
+        site::left::forget(guid);
+        snapshot(&session, "t@s").unwrap();
+        let stats = session.call(Ioc::ObjToStats, "t@s", &list(&[("obj", file.0.into())])).unwrap();
+        assert!(matches!(stats.get("path"), Some(Value::String(path)) if path.to_str() == Ok("/f")), "{stats:?}");
+    });
+}

@@ -35,8 +35,8 @@ impl Session {
     pub(super) fn configs(&self) -> Result<NvList, Failed> {
         let mut out = NvList::new();
         for record in self.machine.site.all().map_err(opening)? {
-            let (mut config, state) = match tasks::never_waiting(|| self.machine.site.open(&record)) {
-                Ok(pool) => (stats::stored(pool.config()), STATE_ACTIVE),
+            let (mut config, state) = match tasks::never_waiting(|| self.machine.site.open_anew(&record)) {
+                Ok((pool, _)) => (stats::stored(pool.config()), STATE_ACTIVE),
                 // as far as its labels tell of it
                 Err(_) => {
                     let found = devices::candidate(&record).ok();
@@ -129,13 +129,13 @@ impl Session {
         let guid = import.candidate().guid;
         // nobody else opens it meanwhile
         let place = self.machine.place(guid);
-        let mut open = place.write();
+        let mut filling = place.write();
         let locked = import.lock()?;
         let spa = import.write(&locked)?;
         match self.set_and_remember(&spa, stored, import) {
             Ok(record) => {
                 self.machine.site.keep(&spa);
-                *open = Some(Open { record, held: Held::Writing(spa) });
+                filling.fill(Open::new(record, Held::Writing(spa)));
                 Ok(())
             }
             Err(failed) => {

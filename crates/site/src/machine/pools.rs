@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{Errno, Guid};
 use control::{Failed, WeakKept};
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
 use crate::error::opening;
@@ -16,13 +16,117 @@ use crate::{Error, Imported, Query, Site, devices, keys};
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// The place of a pool: it is filled while the pool is open. Requests have it locked for reading, those that open and close for writing.
-pub(super) type Place = Arc<RwLock<Option<Open>>>;
+#[derive(Default)]
+pub(super) struct Place {
+    open: RwLock<Option<Open>>,
+    /// The name of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
+    known: Mutex<Option<(String, Option<Arc<Spa>>)>>,
+}
+
+impl Place {
+    fn known(&self) -> MutexGuard<'_, Option<(String, Option<Arc<Spa>>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks it for a request.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Option<Open>> {
+        self.open.read()
+    }
+
+    /// Locks it to fill or to empty it, once the requests have ended.
+    pub(super) fn write(&self) -> Filling<'_> {
+        Filling { open: self.open.write(), place: self }
+    }
+
+    fn try_write_for(&self, time: Duration) -> Option<Filling<'_>> {
+        Some(Filling { open: self.open.try_write_for(time)?, place: self })
+    }
+
+    /// The pool that is open for a change here.
+    fn spa(&self) -> Option<Arc<Spa>> {
+        self.known().as_ref()?.1.clone()
+    }
+}
+
+/// The place of a pool that nobody else uses.
+pub(super) struct Filling<'a> {
+    open: RwLockWriteGuard<'a, Option<Open>>,
+    place: &'a Place,
+}
+
+impl<'a> Filling<'a> {
+    pub(super) fn open(&self) -> Option<&Open> {
+        self.open.as_ref()
+    }
+
+    pub(super) fn fill(&mut self, open: Open) {
+        let spa = match &open.held {
+            Held::Writing(spa) => Some(spa.clone()),
+            Held::Reading(..) => None,
+        };
+        *self.place.known() = Some((open.record.name.clone(), spa));
+        *self.open = Some(open);
+    }
+
+    pub(super) fn empty(&mut self) -> Option<Open> {
+        *self.place.known() = None;
+        self.open.take()
+    }
+
+    /// Lets other requests use what is in it.
+    fn share(self) -> RwLockReadGuard<'a, Option<Open>> {
+        RwLockWriteGuard::downgrade(self.open)
+    }
+}
 
 /// A pool that is open.
 pub(super) struct Open {
     /// The record of its import, from when it was opened.
     pub(super) record: Imported,
     pub(super) held: Held,
+    /// Whether its logs were replayed, and its devices brought up to date: before its first change.
+    ready: Mutex<bool>,
+}
+
+impl Open {
+    pub(super) fn new(record: Imported, held: Held) -> Open {
+        Open { record, held, ready: Mutex::new(false) }
+    }
+
+    /// Makes it ready for a change.
+    pub(super) fn make_ready(&self, site: &Site) -> Result<(), Failed> {
+        let Held::Writing(spa) = &self.held else { return Ok(()) };
+        // the request is refused
+        if spa.suspended().is_some() {
+            return Ok(());
+        }
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*ready {
+            if spa.had_logs() {
+                site.replay(spa, &mut |_| {})?;
+                spa.sync()?;
+            }
+            site.catch_up(spa);
+            *ready = true;
+        }
+        Ok(())
+    }
+
+    /// A key was loaded: the log of its datasets may be replayed.
+    pub(super) fn has_new_key(&self) {
+        *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// Whether it is what this record says. A pool that is written belongs to this process until it is exported; one that is read may have been exported and imported by another.
+    fn is_of(&self, record: &Imported) -> bool {
+        let same = |other: &Imported| {
+            (other.guid, other.load_guid, other.readonly) == (record.guid, record.load_guid, record.readonly)
+        };
+        match self.held {
+            Held::Writing(_) => self.record.guid == record.guid,
+            Held::Reading(..) => same(&self.record),
+        }
+    }
 }
 
 /// How it is open.
@@ -37,7 +141,7 @@ pub(super) enum Held {
 pub(super) struct Pools {
     pub(super) site: Site,
     /// The places of pools by their guids; they stay, as somebody may be waiting for one.
-    places: Mutex<HashMap<Guid, Place>>,
+    places: Mutex<HashMap<Guid, Arc<Place>>>,
     kept: Mutex<Vec<WeakKept>>,
     /// Devices come and go one after the other: their paths are in the record of the pool.
     pub(super) vdevs: Mutex<()>,
@@ -48,7 +152,7 @@ impl Pools {
         Pools { site, places: Mutex::default(), kept: Mutex::default(), vdevs: Mutex::default() }
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<Guid, Place>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<Guid, Arc<Place>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,58 +178,97 @@ impl Pools {
     /// The imported pool of this name.
     pub(super) fn record(&self, pool: &str) -> Result<Imported, Failed> {
         let found = self.site.find(pool).map_err(opening)?;
-        found.ok_or_else(|| opening(Error::NoSuchPool { name: pool.to_owned() }))
+        found.ok_or_else(|| no_such_pool(pool))
     }
 
     /// The place of the pool with this guid.
-    pub(super) fn place(&self, guid: Guid) -> Place {
+    pub(super) fn place(&self, guid: Guid) -> Arc<Place> {
         self.places().entry(guid).or_default().clone()
     }
 
-    /// The place of a pool that is open under this name.
-    pub(super) fn opened(&self, pool: &str) -> Option<Place> {
-        let is_it = |place: &Place| {
-            place.try_read().is_some_and(|open| open.as_ref().is_some_and(|open| open.record.name == pool))
-        };
+    /// The place of a pool that is open under this name. It is found whoever has it locked.
+    pub(super) fn opened(&self, pool: &str) -> Option<Arc<Place>> {
+        let is_it = |place: &Place| place.known().as_ref().is_some_and(|(name, _)| name == pool);
         self.places().values().find(|place| is_it(place)).cloned()
     }
 
+    /// A pool that is open for a change, for requests that must reach it while others wait for its devices.
+    pub(super) fn at_once(&self, pool: &str) -> Option<Arc<Spa>> {
+        self.opened(pool)?.spa()
+    }
+
     pub(super) fn open_pools(&self) -> Vec<Imported> {
-        let places: Vec<Place> = self.places().values().cloned().collect();
+        let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
         // one that is being opened is not open yet
-        let record = |place: &Place| Some(place.try_read()?.as_ref()?.record.clone());
+        let record = |place: &Arc<Place>| Some(place.open.try_read()?.as_ref()?.record.clone());
         let mut open: Vec<Imported> = places.iter().filter_map(record).collect();
         open.sort_by(|a, b| a.name.cmp(&b.name));
         open
     }
 
-    /// Uses a pool, which is opened if it is not open.
-    pub(super) fn with<R>(&self, pool: &str, work: impl FnOnce(&Open) -> Result<R, Failed>) -> Result<R, Failed> {
-        let place = match self.opened(pool) {
-            Some(place) => place,
-            None => self.place(self.record(pool)?.guid),
-        };
+    /// Uses a pool if it is open. One that is read, and was exported since, is let go.
+    pub(super) fn if_open<R>(
+        &self,
+        pool: &str,
+        work: impl FnOnce(&Open) -> Result<R, Failed>,
+    ) -> Option<Result<R, Failed>> {
+        let place = self.opened(pool)?;
         let open = place.read();
-        if let Some(open) = &*open
-            && open.record.name == pool
-        {
-            return work(open);
+        if !self.is_stale(open.as_ref()?) {
+            return open.as_ref().filter(|open| open.record.name == pool).map(work);
         }
         drop(open);
-        let mut open = place.write();
-        if open.as_ref().is_none_or(|open| open.record.name != pool) {
-            // it may have been exported, or imported under another name, meanwhile
-            let record = self.record(pool)?;
+        // nobody waits for that: it is let go by the next one at the latest
+        if let Some(mut filling) = place.try_write_for(MOMENT)
+            && filling.open().is_some_and(|open| self.is_stale(open))
+        {
+            self.let_go(&mut filling);
+        }
+        None
+    }
+
+    /// Whether it is read, and is not what is imported now.
+    fn is_stale(&self, open: &Open) -> bool {
+        let is_imported = || self.record(&open.record.name).is_ok_and(|record| open.is_of(&record));
+        matches!(open.held, Held::Reading(..)) && !is_imported()
+    }
+
+    fn let_go(&self, filling: &mut Filling<'_>) {
+        if let Some(open) = filling.empty() {
+            self.forget_kept();
+            self.site.look_again_at(open.record.guid);
+        }
+    }
+
+    /// Uses a pool, which is opened if it is not open.
+    pub(super) fn with<R>(&self, pool: &str, work: impl FnOnce(&Open) -> Result<R, Failed>) -> Result<R, Failed> {
+        let mut work = Some(work);
+        let used = self.if_open(pool, |open| match work.take() {
+            Some(work) => work(open),
+            None => Err(no_such_pool(pool)),
+        });
+        let Some(work) = work else { return used.unwrap_or_else(|| Err(no_such_pool(pool))) };
+        let place = self.place(self.record(pool)?.guid);
+        let mut filling = place.write();
+        // it may have been exported, or imported under another name, meanwhile
+        let record = self.record(pool)?;
+        if filling.open().is_none_or(|open| open.record.name != pool || !open.is_of(&record)) {
+            if !Arc::ptr_eq(&place, &self.place(record.guid)) {
+                return Err(busy());
+            }
+            if let Some(Open { held: Held::Reading(..), .. }) = filling.open() {
+                self.let_go(&mut filling);
+            }
             if let Some(spa) = self.site.changing(&record) {
                 // the program has it open besides, and closes it
-                return work(&Open { record, held: Held::Writing(spa) });
+                return work(&Open::new(record, Held::Writing(spa)));
             }
-            *open = Some(self.open_now(record)?);
+            filling.fill(self.open_now(record)?);
         }
-        let open = RwLockWriteGuard::downgrade(open);
+        let open = filling.share();
         match &*open {
             Some(open) => work(open),
-            None => Err(opening(Error::NoSuchPool { name: pool.to_owned() })),
+            None => Err(no_such_pool(pool)),
         }
     }
 
@@ -133,42 +276,52 @@ impl Pools {
         if record.readonly {
             let pool = self.site.open(&record).map_err(opening)?;
             let held = Held::Reading(pool.clone(), self.site.devices(&pool));
-            return Ok(Open { record, held });
+            return Ok(Open::new(record, held));
         }
         let spa = self.site.write(&record).map_err(opening)?;
-        self.site.show_changes(&record, &spa).map_err(opening)?;
-        Ok(Open { record, held: Held::Writing(spa) })
+        if let Err(e) = self.site.show_changes(&record, &spa) {
+            self.site.hide_changes(&spa);
+            // the error is what counts
+            let _closed = spa.close();
+            return Err(opening(e));
+        }
+        Ok(Open::new(record, Held::Writing(spa)))
     }
 
     /// The place of a pool, for a request that closes it: the others have ended.
     pub(super) fn alone<R>(
         &self,
-        record: &Imported,
-        work: impl FnOnce(&mut Option<Open>) -> Result<R, Failed>,
+        guid: Guid,
+        work: impl FnOnce(&mut Filling<'_>) -> Result<R, Failed>,
     ) -> Result<R, Failed> {
-        let place = self.place(record.guid);
-        let busy = || control::Error::Opening(Errno::EBUSY, "pool is busy".into());
-        let mut open = place.try_write_for(MOMENT).ok_or_else(busy)?;
-        work(&mut open)
+        let place = self.place(guid);
+        let mut filling = place.try_write_for(MOMENT).ok_or_else(busy)?;
+        work(&mut filling)
     }
 
     pub(super) fn close(&self, pool: &str) -> Result<(), Failed> {
-        let Some(place) = self.opened(pool) else { return Ok(()) };
-        let mut open = place.write();
-        self.close_now(&mut open)
+        self.opened(pool).map_or(Ok(()), |place| self.close_place(&place))
     }
 
     pub(super) fn close_all(&self) -> Result<(), Failed> {
-        let places: Vec<Place> = self.places().values().cloned().collect();
-        let mut done = Ok(());
-        for place in places {
-            done = done.and(self.close_now(&mut place.write()));
-        }
-        done
+        let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
+        places.iter().fold(Ok(()), |done, place| done.and(self.close_place(place)))
     }
 
-    fn close_now(&self, open: &mut Option<Open>) -> Result<(), Failed> {
-        let Some(Open { record, held }) = open.take() else { return Ok(()) };
+    /// Closes a pool once its requests have ended. Those that wait for the devices of a suspended pool end by that: it is given up, also one that is suspended meanwhile.
+    fn close_place(&self, place: &Place) -> Result<(), Failed> {
+        loop {
+            if let Some(spa) = place.spa().filter(|spa| spa.suspended().is_some()) {
+                spa.abandon();
+            }
+            if let Some(mut filling) = place.try_write_for(MOMENT) {
+                return self.close_now(&mut filling);
+            }
+        }
+    }
+
+    fn close_now(&self, filling: &mut Filling<'_>) -> Result<(), Failed> {
+        let Some(Open { record, held, .. }) = filling.empty() else { return Ok(()) };
         self.forget_kept();
         let Held::Writing(spa) = held else {
             self.site.look_again_at(record.guid);
@@ -185,11 +338,11 @@ impl Pools {
 
     pub(super) fn take(&self, pool: &str) -> Option<Arc<Spa>> {
         let place = self.opened(pool)?;
-        let mut open = place.write();
-        match open.take()? {
+        let mut filling = place.write();
+        match filling.empty()? {
             Open { held: Held::Writing(spa), .. } => Some(spa),
             reading => {
-                *open = Some(reading);
+                filling.fill(reading);
                 None
             }
         }
@@ -208,6 +361,15 @@ impl Pools {
         };
         Query::of_imported(view.clone(), open.record.clone(), devices)
     }
+}
+
+pub(super) fn no_such_pool(pool: &str) -> Failed {
+    opening(Error::NoSuchPool { name: pool.to_owned() })
+}
+
+/// Others use a pool that is to be closed.
+pub(super) fn busy() -> Failed {
+    control::Error::Opening(Errno::EBUSY, "pool is busy".into()).into()
 }
 
 impl Drop for Pools {

@@ -1,5 +1,6 @@
 //! The requests of one caller.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -10,9 +11,16 @@ use nvlist::NvList;
 use pool::events::News;
 use pool::{Pool, Spa};
 
-use super::pools::{Held, Open, Pools};
+use super::pools::{Filling, Held, Open, Pools, busy};
 use crate::error::opening;
-use crate::{Error, Imported, events, records, writing};
+use crate::{Error, Imported, Query, events, keys, records, writing};
+
+/// Changes of keys after which a dataset has its parent's (OpenZFS: `dcp_cmd_t`).
+const INHERIT: u64 = 3;
+const FORCE_INHERIT: u64 = 5;
+
+/// The user that administers every machine.
+const ROOT: u32 = 0;
 
 /// Interval at which new events are looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -80,8 +88,9 @@ impl Session {
                 traced(&|| self.events.call(&OfMachine, ioc, input, cancel))
             }
             Ioc::Wait => self.wait((pool, name), input, cancel),
+            Ioc::Clear => self.clear((pool, name), input),
             ioc if ioc.looks() => self.look(ioc, (pool, name), input),
-            ioc => self.machine.with(pool, |open| self.change(ioc, open, name, input)),
+            ioc => self.with(ioc, pool, input, |open| self.change(ioc, open, (name, input), cancel)),
         }
     }
 
@@ -90,21 +99,44 @@ impl Session {
         Control::new(spa.clone(), self.caller.clone()).on(Arc::new(self.machine.site.clone())).keeping(&self.kept)
     }
 
+    /// Uses a pool for a request, which is checked before the pool is opened for it. Nobody but the owner of the pools has one opened for a change.
+    fn with<R>(
+        &self,
+        ioc: Ioc,
+        pool: &str,
+        input: &NvList,
+        work: impl FnOnce(&Open) -> Result<R, Failed>,
+    ) -> Result<R, Failed> {
+        ioc.check(input)?;
+        match self.owner {
+            Some(owner) if ![ROOT, owner].contains(&self.caller.uid) => {
+                let done = self.machine.if_open(pool, work);
+                done.unwrap_or_else(|| {
+                    self.machine.record(pool)?;
+                    Err(control::Error::NotPermitted(ioc.name()).into())
+                })
+            }
+            _ => self.machine.with(pool, work),
+        }
+    }
+
     fn look(&self, ioc: Ioc, (pool, name): (&str, &str), input: &NvList) -> Result<NvList, Failed> {
-        if let Some(place) = self.machine.opened(pool)
-            && let Some(open) = &*place.read()
-        {
-            return self.look_at(open, ioc, name, input);
+        if let Some(answer) = self.machine.if_open(pool, |open| self.look_at(open, ioc, name, input)) {
+            return answer;
         }
         let record = self.machine.record(pool)?;
         if record.readonly {
             return self.machine.with(pool, |open| self.look_at(open, ioc, name, input));
         }
         // another process may write it
-        let site = &self.machine.site;
-        site.look_again_at(record.guid);
-        let pool = self.kept.view(ioc, name, || site.open(&record)).map_err(opening)?;
-        site.query(&pool).of(&self.caller).keeping(&self.kept).call(ioc, name, input)
+        let mut devices = HashMap::new();
+        let view = self.kept.view(ioc, name, || {
+            let (view, found) = self.machine.site.open_anew(&record)?;
+            devices = found;
+            Ok(view)
+        });
+        let query = Query::of_imported(view.map_err(opening)?, record, devices);
+        query.of(&self.caller).keeping(&self.kept).call(ioc, name, input)
     }
 
     fn look_at(&self, open: &Open, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
@@ -118,10 +150,20 @@ impl Session {
         }
     }
 
-    fn change(&self, ioc: Ioc, open: &Open, name: &str, input: &NvList) -> Result<NvList, Failed> {
+    fn change(
+        &self,
+        ioc: Ioc,
+        open: &Open,
+        (name, input): (&str, &NvList),
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
+        // keys are needed before logs can be replayed, and devices that are away are cleared
+        if !matches!(ioc, Ioc::LoadKey | Ioc::UnloadKey | Ioc::Clear) {
+            open.make_ready(&self.machine.site)?;
+        }
         let one_by_one = || self.machine.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
         let site = &self.machine.site;
-        let done = match (&open.held, ioc) {
+        let out = match (&open.held, ioc) {
             (Held::Reading(pool, _), _) => {
                 self.machine.query(open, pool, false).of(&self.caller).call(ioc, name, input)
             }
@@ -133,17 +175,48 @@ impl Session {
                 let _alone = one_by_one();
                 site.remove_vdev(&self.control(spa), input)
             }
-            (Held::Writing(spa), ioc) => self.control(spa).call(ioc, name, input),
+            (Held::Writing(spa), ioc) => self.control(spa).until(cancel).call(ioc, name, input),
+        }?;
+        self.keys_changed(ioc, open, name, input)?;
+        Ok(out)
+    }
+
+    /// Does for keys that were loaded, unloaded or inherited what outlives this process: one that was unloaded is nowhere kept any more.
+    fn keys_changed(&self, ioc: Ioc, open: &Open, name: &str, input: &NvList) -> Result<(), Failed> {
+        let query = || {
+            let view = match &open.held {
+                Held::Reading(pool, _) => pool.clone(),
+                Held::Writing(spa) => spa.view()?,
+            };
+            Ok::<_, Failed>(self.machine.query(open, &view, false))
         };
-        if done.is_ok() && ioc == Ioc::UnloadKey {
-            self.machine.forget_kept();
+        match ioc {
+            Ioc::LoadKey if !input.contains("noop") => open.has_new_key(),
+            Ioc::UnloadKey => {
+                keys::unload(&query()?, name).map_err(opening)?;
+                self.machine.forget_kept();
+            }
+            Ioc::ChangeKey if matches!(input.get_u64("crypt_cmd"), Some(INHERIT | FORCE_INHERIT)) => {
+                keys::forget(&query()?, name).map_err(opening)?;
+            }
+            _ => {}
         }
-        done
+        Ok(())
+    }
+
+    /// Makes a pool go on. It is reached past the requests that wait for its devices, and those that wait for them to end.
+    fn clear(&self, (pool, name): (&str, &str), input: &NvList) -> Result<NvList, Failed> {
+        match self.machine.at_once(pool) {
+            Some(spa) => self.control(&spa).call(Ioc::Clear, name, input),
+            None => self.with(Ioc::Clear, pool, input, |open| {
+                self.change(Ioc::Clear, open, (name, input), &CancelToken::default())
+            }),
+        }
     }
 
     /// Waits for an activity of a pool. It can be exported meanwhile: that ends the wait.
     fn wait(&self, (pool, name): (&str, &str), input: &NvList, cancel: &CancelToken) -> Result<NvList, Failed> {
-        let control = self.machine.with(pool, |open| match &open.held {
+        let control = self.with(Ioc::Wait, pool, input, |open| match &open.held {
             Held::Writing(spa) => Ok(self.control(spa).until(cancel)),
             Held::Reading(..) => Err(control::Error::ReadOnly.into()),
         })?;
@@ -152,15 +225,21 @@ impl Session {
 
     /// Exports or destroys a pool, and forgets it.
     fn leave(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let record = self.machine.record(name)?;
-        self.machine.alone(&record, |open| {
+        let guid = self.machine.record(name)?.guid;
+        self.machine.alone(guid, |filling| {
             // another request may have done it
             let record = self.machine.record(name)?;
+            if record.guid != guid {
+                return Err(busy());
+            }
             match record.readonly {
                 // nothing changes on the devices of a pool that is only read
-                true if ioc == Ioc::PoolExport => *open = None,
+                true if ioc == Ioc::PoolExport => {
+                    filling.empty();
+                    self.machine.forget_kept();
+                }
                 true => return Err(control::Error::ReadOnly.into()),
-                false => self.leave_written(ioc, &record, input, open)?,
+                false => self.leave_written(ioc, &record, input, filling)?,
             }
             records::forget(record.guid).map_err(opening)?;
             self.machine.site.look_again_at(record.guid);
@@ -173,20 +252,31 @@ impl Session {
         ioc: Ioc,
         record: &Imported,
         input: &NvList,
-        open: &mut Option<Open>,
+        filling: &mut Filling<'_>,
     ) -> Result<(), Failed> {
         let site = &self.machine.site;
-        let (spa, was_open) = match open.as_ref().map(|open| &open.held) {
-            Some(Held::Writing(spa)) => (spa.clone(), true),
-            _ => (site.write(record).map_err(opening)?, false),
+        let was_open = match filling.open().map(|open| &open.held) {
+            Some(Held::Writing(spa)) => Some(spa.clone()),
+            _ => None,
+        };
+        // others reach it, should it be suspended
+        let spa = match was_open {
+            Some(spa) => spa,
+            None => {
+                let spa = site.write(record).map_err(opening)?;
+                filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
+                site.catch_up(&spa);
+                spa
+            }
         };
         let left = self.control(&spa).call(ioc, spa.name(), input);
-        if left.is_ok() {
-            // nothing has its devices open any more
+        // nothing has its devices open any more; one that could not be left has been stopped as well, unless it was refused before
+        if left.is_ok() || spa.is_stopped() {
             self.machine.forget_kept();
             site.hide_changes(&spa);
-            *open = None;
-        } else if !was_open {
+            filling.empty();
+        } else if site.changing(record).is_none() {
+            filling.empty();
             spa.close()?;
         }
         left.map(drop)
@@ -216,7 +306,7 @@ impl Session {
             ..Imported::default()
         };
         let place = self.machine.place(record.guid);
-        let mut open = place.write();
+        let mut filling = place.write();
         let remembered = records::remember(&record);
         drop(names);
         if let Err(e) = remembered {
@@ -224,7 +314,7 @@ impl Session {
             return Err(opening(e));
         }
         site.keep(spa);
-        *open = Some(Open { record, held: Held::Writing(spa.clone()) });
+        filling.fill(Open::new(record, Held::Writing(spa.clone())));
         Ok(NvList::new())
     }
 }
