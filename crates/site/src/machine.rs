@@ -8,13 +8,16 @@
 //!
 //! # Who may ask
 //! [`Session::call`] checks the caller first of all ([`Ioc::check_caller`]): before a name is looked up, so that nothing is told to those who may not ask. The
-//! user who owns the state folder may do all that root may. A session of the process itself ([`Machine::own_session`]) is not checked.
+//! user who owns the state folder may do all that root may, where the process is his ([`records::owner`](crate::records::owner)). A session of the process itself ([`Machine::own_session`]) is not checked.
 //!
 //! # Pools stay open
 //! A pool that was opened for a change stays open, with the keys that were loaded, until it is [closed](Machine::close), exported or destroyed, or the machine is dropped
 //! with all its sessions; and so does one that was imported to be read. A question alone opens no pool for a change: one that is not open yet is read as its devices have it, and
 //! another process may write it. Requests to one pool run at the same time; only one that opens the pool lets others wait. Exporting and destroying waits a moment for them, and then
-//! fails with EBUSY as in OpenZFS; but those who wait for an activity of the pool do not keep it.
+//! fails with EBUSY as in OpenZFS; but those who wait for an activity of the pool do not keep it. Who is not the owner has no pool opened for a change.
+//!
+//! Before the first change the pool is brought to where its last user has left it: logs are replayed ([`Site::replay`]), and devices that were away brought up to date
+//! ([`Site::catch_up`]). Requests to a suspended pool may have it locked for as long as its devices are away: it can be cleared and closed past them.
 //!
 //! # What a session keeps
 //! Its place among the events, and what its diffs have opened ([`control::Kept`]), for a minute. Waits end when the token of the request says so.

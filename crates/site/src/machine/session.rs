@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use control::{Caller, CancelToken, Control, EventSource, Events, Failed, Ioc, Kept, NewVdevs, traced};
+use control::{Caller, CancelToken, Control, EventSource, Events, Failed, Ioc, Kept, NewVdevs, Who, traced};
 use nvlist::NvList;
 use pool::events::News;
 use pool::{Pool, Spa};
@@ -157,8 +157,9 @@ impl Session {
         (name, input): (&str, &NvList),
         cancel: &CancelToken,
     ) -> Result<NvList, Failed> {
-        // keys are needed before logs can be replayed, and devices that are away are cleared
-        if !matches!(ioc, Ioc::LoadKey | Ioc::UnloadKey | Ioc::Clear) {
+        // keys are needed before logs can be replayed, and devices that are away are cleared; what everybody may ask changes nothing
+        let as_it_is = matches!(ioc, Ioc::LoadKey | Ioc::UnloadKey | Ioc::Clear) || ioc.who() == Who::Everybody;
+        if !as_it_is {
             open.make_ready(&self.machine.site)?;
         }
         let one_by_one = || self.machine.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
