@@ -1,7 +1,10 @@
 //! Waits that are ended by whoever let them begin.
 
-use std::sync::Arc;
+use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::Error;
 
 /// The means to end the waits of a request: they end when it is told to, or is dropped.
 #[derive(Debug, Default)]
@@ -40,5 +43,51 @@ impl CancelToken {
     /// Whether somebody could end them.
     pub(crate) fn can_be_cancelled(&self) -> bool {
         self.0.is_some()
+    }
+}
+
+impl CancelToken {
+    /// An error if the request is to end.
+    fn go_on(&self) -> io::Result<()> {
+        if self.is_cancelled() { Err(io::Error::other(Error::Cancelled)) } else { Ok(()) }
+    }
+}
+
+/// The token of the request that reads from a file of its caller, while one does.
+pub(crate) type Slot = Arc<Mutex<CancelToken>>;
+
+/// A file of a caller that streams are received from: between two reads the request can be ended.
+pub(crate) struct Source {
+    input: Box<dyn Read + Send>,
+    slot: Slot,
+}
+
+impl Source {
+    pub(crate) fn new(input: Box<dyn Read + Send>, slot: Slot) -> Source {
+        Source { input, slot }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).go_on()?;
+        self.input.read(buf)
+    }
+}
+
+/// A file of a caller that a stream is sent to, likewise between two writes.
+pub(crate) struct Sink<'a> {
+    pub(crate) output: &'a mut (dyn Write + Send),
+    pub(crate) cancel: &'a CancelToken,
+}
+
+impl Write for Sink<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.cancel.go_on()?;
+        self.output.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
     }
 }

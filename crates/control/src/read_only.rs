@@ -9,8 +9,9 @@ use pool::{Bookmark, Dataset, Error as PoolError, Pool, Spa, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
+use crate::cancel::Sink;
 use crate::decode::require_str;
-use crate::{Caller, Error, Failed, Files, Ioc, Kept, names, stats, traced};
+use crate::{Caller, CancelToken, Error, Failed, Files, Ioc, Kept, names, stats, traced};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -27,13 +28,16 @@ pub struct ReadOnlyControl {
     /// The caller, if he is known.
     uid: Option<u32>,
     pub(crate) kept: Kept,
+    /// Ends a stream that is sent.
+    cancel: CancelToken,
 }
 
 impl ReadOnlyControl {
     /// Takes requests about `view`.
     #[must_use]
     pub fn new(view: Arc<Pool>) -> ReadOnlyControl {
-        ReadOnlyControl { view, files: Files::default(), uid: None, kept: Kept::default() }
+        let (files, kept, cancel) = (Files::default(), Kept::default(), CancelToken::default());
+        ReadOnlyControl { view, files, uid: None, kept, cancel }
     }
 
     /// The same for a caller, to whose files streams can be sent.
@@ -46,6 +50,12 @@ impl ReadOnlyControl {
     #[must_use]
     pub fn keeping(self, kept: &Kept) -> ReadOnlyControl {
         ReadOnlyControl { kept: kept.clone(), ..self }
+    }
+
+    /// The same with streams that `cancel` ends.
+    #[must_use]
+    pub fn until(self, cancel: &CancelToken) -> ReadOnlyControl {
+        ReadOnlyControl { cancel: cancel.clone(), ..self }
     }
 
     /// Answers what is asked.
@@ -185,8 +195,9 @@ impl ReadOnlyControl {
             }
         };
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = stream::send::send(&to, base.as_ref(), &flags, &mut **output, &progress);
-        sent.map_err(Error::Send)?;
+        let mut output = Sink { output: &mut **output, cancel: &self.cancel };
+        let sent = stream::send::send(&to, base.as_ref(), &flags, &mut output, &progress);
+        sent.map_err(|e| if self.cancel.is_cancelled() { Error::Cancelled } else { Error::Send(e) })?;
         Ok(NvList::new())
     }
 

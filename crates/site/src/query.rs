@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Guid;
 use control::stats::figures::{self, Counted};
 use control::stats::{SUSPENDED, VdevStat, VdevStats};
-use control::{Caller, Failed, Ioc, Kept, ReadOnlyControl, traced};
+use control::{Caller, CancelToken, Failed, Ioc, Kept, ReadOnlyControl, traced};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::{Pool, Source};
@@ -67,6 +67,12 @@ impl Query {
     #[must_use]
     pub(crate) fn keeping(self, kept: &Kept) -> Query {
         Query { control: self.control.keeping(kept), ..self }
+    }
+
+    /// The same with streams that `cancel` ends.
+    #[must_use]
+    pub(crate) fn until(self, cancel: &CancelToken) -> Query {
+        Query { control: self.control.until(cancel), ..self }
     }
 
     /// The same for a caller, to whose files streams can be sent.

@@ -576,3 +576,36 @@ fn logs_are_replayed_before_the_first_change() {
         assert!(matches!(stats.get("path"), Some(Value::String(path)) if path.to_str() == Ok("/f")), "{stats:?}");
     });
 }
+
+#[test]
+fn a_receive_whose_caller_is_gone_does_not_keep_the_pool() {
+    in_own_state("a_receive_whose_caller_is_gone_does_not_keep_the_pool", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        let mut bytes = stream(&session, &changing(&site));
+        let rest = bytes.split_off(312);
+        let (begun, has_begun) = channel();
+        let (go, go_on) = channel();
+        let stop = rest.len() as u64 / 2;
+        let input = Stalling { bytes: io::Cursor::new(rest), stop, begun, go_on };
+        session.caller().files.input(4, Box::new(input), Arc::default());
+        let request = list(&[
+            ("snapname", "t/new@s".into()),
+            ("begin_record", Value::ByteArray(bytes)),
+            ("input_fd", 4i32.into()),
+        ]);
+        let canceller = Canceller::default();
+        let token = canceller.token();
+        let ended = thread::scope(|scope| {
+            let receiving = scope.spawn(|| session.call_until(Ioc::RecvNew, "t/new", &request, &token));
+            has_begun.recv_timeout(LONG).unwrap();
+            drop(canceller);
+            go.send(()).unwrap();
+            receiving.join().unwrap().map(drop).map_err(|e| e.errno)
+        });
+        assert_eq!(ended, Err(Errno::EINTR));
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+    });
+}

@@ -89,7 +89,7 @@ impl Session {
             }
             Ioc::Wait => self.wait((pool, name), input, cancel),
             Ioc::Clear => self.clear((pool, name), input),
-            ioc if ioc.looks() => self.look(ioc, (pool, name), input),
+            ioc if ioc.looks() => self.look(ioc, (pool, name), input, cancel),
             ioc => self.with(ioc, pool, input, |open| self.change(ioc, open, (name, input), cancel)),
         }
     }
@@ -120,13 +120,19 @@ impl Session {
         }
     }
 
-    fn look(&self, ioc: Ioc, (pool, name): (&str, &str), input: &NvList) -> Result<NvList, Failed> {
-        if let Some(answer) = self.machine.if_open(pool, |open| self.look_at(open, ioc, name, input)) {
+    fn look(
+        &self,
+        ioc: Ioc,
+        (pool, name): (&str, &str),
+        input: &NvList,
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
+        if let Some(answer) = self.machine.if_open(pool, |open| self.look_at(open, ioc, (name, input), cancel)) {
             return answer;
         }
         let record = self.machine.record(pool)?;
         if record.readonly {
-            return self.machine.with(pool, |open| self.look_at(open, ioc, name, input));
+            return self.machine.with(pool, |open| self.look_at(open, ioc, (name, input), cancel));
         }
         // another process may write it
         let mut devices = HashMap::new();
@@ -136,13 +142,19 @@ impl Session {
             Ok(view)
         });
         let query = Query::of_imported(view.map_err(opening)?, record, devices);
-        query.of(&self.caller).keeping(&self.kept).call(ioc, name, input)
+        query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
     }
 
-    fn look_at(&self, open: &Open, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+    fn look_at(
+        &self,
+        open: &Open,
+        ioc: Ioc,
+        (name, input): (&str, &NvList),
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
         let ask = |view: &Arc<Pool>| {
             let query = self.machine.query(open, view, ioc == Ioc::PoolStats);
-            query.of(&self.caller).keeping(&self.kept).call(ioc, name, input)
+            query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
         };
         match &open.held {
             Held::Reading(pool, _) => ask(pool),
