@@ -433,19 +433,18 @@ impl Listed {
     }
 
     /// The JSON fields of each dataset besides its properties (OpenZFS: `fill_dataset_info`).
-    pub(super) fn describe(&self, as_int: bool) -> NvList {
+    pub(super) fn describe(&self, as_int: bool) -> Result<NvList, Failure> {
+        let txg = self.txg().map_err(|e| failed(cannot_get(&e, &self.name)))?;
         let mut list = NvList::new();
         list.insert("name", self.name.as_str());
         list.insert("type", self.kind.unwrap_or_default().to_ascii_uppercase());
         list.insert("pool", self.name.split(['/', '@', '#']).next().unwrap_or(""));
-        if let Some(txg) = self.txg {
-            list.insert("createtxg", number_or_text(&txg.to_string(), as_int));
-        }
+        list.insert("createtxg", number_or_text(&txg.to_string(), as_int));
         if let Some((of, snapshot)) = self.name.split_once('@') {
             list.insert("dataset", of);
             list.insert("snapshot_name", snapshot);
         }
-        list
+        Ok(list)
     }
 }
 
