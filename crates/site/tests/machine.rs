@@ -12,7 +12,7 @@ use nvlist::{NvList, Value};
 use site::import::{How, trial};
 use site::rewind::Policy;
 use site::{Machine, Silent, Site};
-use support::{create, in_own_state, list, machine};
+use support::{create, in_own_state, list, machine, new_fs};
 use vdev::create::VdevSpec;
 
 #[test]
@@ -28,7 +28,7 @@ fn pools_are_made_exported_and_imported() {
         let tree = list(&[("config", NvList::new().into())]);
         assert_eq!(machine.call(Ioc::PoolCreate, "t", &tree).unwrap_err().errno, Errno::EEXIST);
 
-        call(Ioc::Create, "t/fs", &[("type", 2i32.into())]).unwrap();
+        new_fs(&machine, "t/fs").unwrap();
         let below = call(Ioc::DatasetListNext, "t", &[]).unwrap();
         assert!(below.contains("t/fs"), "what was changed is seen");
         assert_eq!(call(Ioc::PoolStats, "none", &[]).unwrap_err().errno, Errno::ENOENT);

@@ -14,7 +14,7 @@ use base::{Errno, ObjectId};
 use control::{Caller, Canceller, DiffRecord, Ioc, Who};
 use nvlist::{NvList, Value};
 use site::{Machine, Session, Silent, Site};
-use support::{create, in_own_state, list, machine};
+use support::{create, in_own_state, list, machine, new_fs};
 use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
@@ -23,10 +23,6 @@ const LONG: Duration = Duration::from_secs(60);
 fn snapshot(session: &Session, name: &str) -> Result<NvList, Errno> {
     let snaps = list(&[(name, ().into())]);
     session.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).map_err(|e| e.errno)
-}
-
-fn new_fs(session: &Session, name: &str) -> Result<NvList, Errno> {
-    session.call(Ioc::Create, name, &list(&[("type", 2i32.into())])).map_err(|e| e.errno)
 }
 
 /// The pool, which is open for a change.
@@ -329,44 +325,6 @@ fn waits_end_when_their_caller_says_so_or_is_gone() {
     });
 }
 
-#[test]
-fn a_suspended_pool_is_shown_and_keeps_nobody_waiting() {
-    in_own_state("a_suspended_pool_is_shown_and_keeps_nobody_waiting", |dir| {
-        let (machine, session) = machine();
-        create(&session, dir);
-        let away = dir.join("away");
-        std::fs::create_dir(&away).unwrap();
-        let devices = ["a", "b"].map(|name| (dir.join(name), away.join(name)));
-        devices.iter().for_each(|(device, away)| std::fs::rename(device, away).unwrap());
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| new_fs(&session, "t/meanwhile"));
-            let other = machine.own_session(Caller::default());
-            let begun = Instant::now();
-            let stats = loop {
-                let stats = other.call(Ioc::PoolStats, "t", &NvList::new()).unwrap();
-                if stats.contains("suspended") {
-                    break stats;
-                }
-                assert!(begun.elapsed() < LONG, "it is not suspended");
-                thread::sleep(Duration::from_millis(20));
-            };
-            assert_eq!(stats.get_u64("suspended"), Some(0));
-            let config = other.call(Ioc::PoolConfigs, "", &NvList::new()).unwrap();
-            assert_eq!(config.get_nvlist("t").unwrap().get_u64("state"), Some(0));
-            let health = other.call(Ioc::PoolGetProps, "t", &NvList::new()).unwrap();
-            assert_eq!(health.get_nvlist("health").unwrap().get_str("value"), Some("SUSPENDED"));
-            assert_eq!(new_fs(&other, "t/none"), Err(Errno::EAGAIN));
-            let listed = other.call(Ioc::DatasetListNext, "t", &NvList::new());
-            assert_eq!(listed.unwrap_err().errno, Errno::EAGAIN);
-            assert!(!waiting.is_finished());
-            devices.iter().for_each(|(device, away)| std::fs::rename(away, device).unwrap());
-            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
-            waiting.join().unwrap().unwrap();
-        });
-        assert_eq!(session.call(Ioc::DatasetListNext, "t", &NvList::new()).unwrap().len(), 1);
-    });
-}
-
 fn file(spa: &Arc<pool::Spa>, name: &[u8]) -> ObjectId {
     let fs = Zfs::open(spa, "t").unwrap();
     let root = fs.fs().root();
@@ -424,53 +382,18 @@ fn one_diff_sees_one_state_of_a_head() {
     });
 }
 
-/// Takes the devices of the pool away, and brings them back.
-fn move_devices(dir: &Path, are_away: bool) {
-    let away = dir.join("away");
-    std::fs::create_dir_all(&away).unwrap();
-    for (here, there) in ["a", "b"].map(|name| (dir.join(name), away.join(name))) {
-        let (from, to) = if are_away { (here, there) } else { (there, here) };
-        std::fs::rename(from, to).unwrap();
-    }
-}
-
-#[test]
-fn a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices() {
-    in_own_state("a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
-        create(&session, dir);
-        move_devices(dir, true);
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| new_fs(&session, "t/meanwhile"));
-            // it is suspended before the close or while that waits for the request
-            let closing = scope.spawn(|| machine.close("t").map_err(|e| e.errno));
-            let begun = Instant::now();
-            while !(waiting.is_finished() && closing.is_finished()) {
-                assert!(begun.elapsed() < LONG, "the pool is wedged");
-                thread::sleep(Duration::from_millis(20));
-            }
-        });
-        assert!(machine.open_pools().is_empty());
-        move_devices(dir, false);
-        new_fs(&session, "t/after").unwrap();
-    });
-}
-
-#[test]
-fn a_failed_export_leaves_no_dead_pool() {
-    in_own_state("a_failed_export_leaves_no_dead_pool", |dir| {
-        let (machine, session) = machine();
-        create(&session, dir);
-        new_fs(&session, "t/before").unwrap();
-        move_devices(dir, true);
-        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap_err();
-        assert!(machine.open_pools().is_empty());
-        move_devices(dir, false);
-        new_fs(&session, "t/after").unwrap();
-        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
-    });
+/// Makes an encrypted file system `t/e`, whose key is kept in a file.
+fn keep_key(site: &Site, session: &Session, dir: &Path) {
+    let mut encrypted = with_key(7);
+    encrypted.insert("type", 2i32);
+    encrypted.insert("props", list(&[("encryption", 1u64.into()), ("keyformat", 1u64.into())]));
+    session.call(Ioc::Create, "t/e", &encrypted).unwrap();
+    std::fs::write(dir.join("key"), [7; 32]).unwrap();
+    let location = format!("file://{}", dir.join("key").display());
+    let key = codec::crypt::WrappingKey::from_raw(&[7; 32]).unwrap();
+    let view = changing(site).view().unwrap();
+    site::keys::keep(&site.query(&view), "t/e", &location, &key, &Silent).unwrap();
+    drop(view);
 }
 
 #[test]
@@ -480,16 +403,7 @@ fn an_unloaded_key_is_kept_for_nobody() {
         let machine = Machine::new(site.clone());
         let session = machine.own_session(Caller::default());
         create(&session, dir);
-        let mut encrypted = with_key(7);
-        encrypted.insert("type", 2i32);
-        encrypted.insert("props", list(&[("encryption", 1u64.into()), ("keyformat", 1u64.into())]));
-        session.call(Ioc::Create, "t/e", &encrypted).unwrap();
-        std::fs::write(dir.join("key"), [7; 32]).unwrap();
-        let location = format!("file://{}", dir.join("key").display());
-        let key = codec::crypt::WrappingKey::from_raw(&[7; 32]).unwrap();
-        let view = changing(&site).view().unwrap();
-        site::keys::keep(&site.query(&view), "t/e", &location, &key, &Silent).unwrap();
-        drop(view);
+        keep_key(&site, &session, dir);
         let record = || site.find("t").unwrap().unwrap();
         assert_eq!(record().keys.len(), 1);
         session.call(Ioc::UnloadKey, "t/e", &NvList::new()).unwrap();
@@ -498,6 +412,26 @@ fn an_unloaded_key_is_kept_for_nobody() {
         machine.open("t").unwrap();
         let stats = session.call(Ioc::ObjsetStats, "t/e", &NvList::new()).unwrap();
         assert_eq!(number(&stats, "keystatus"), Some(1));
+    });
+}
+
+#[test]
+fn a_key_that_was_changed_is_kept_for_nobody() {
+    in_own_state("a_key_that_was_changed_is_kept_for_nobody", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        keep_key(&site, &session, dir);
+        let record = || site.find("t").unwrap().unwrap();
+        assert_eq!(record().keys.len(), 1);
+        let mut change = with_key(8);
+        change.insert("props", list(&[("keyformat", 1u64.into())]));
+        session.call(Ioc::ChangeKey, "t/e", &change).unwrap();
+        assert_eq!((record().keys.len(), record().unloaded.len()), (0, 0));
+        machine.close("t").unwrap();
+        let load = |key: u8| session.call(Ioc::LoadKey, "t/e", &with_key(key)).map(drop).map_err(|e| e.errno);
+        assert_eq!((load(7), load(8)), (Err(Errno::EACCES), Ok(())));
     });
 }
 
@@ -565,15 +499,15 @@ fn logs_are_replayed_before_the_first_change() {
         fs.fsync(file).unwrap();
         // the process ends here
         let devices = ["a", "b"].map(|name| (dir.join(name), dir.join(format!("{name}.then"))));
-        devices.iter().for_each(|(device, then)| drop(std::fs::copy(device, then).unwrap()));
+        devices.iter().for_each(|(device, then)| assert!(std::fs::copy(device, then).is_ok()));
         let guid = spa.guid();
         drop((fs, spa));
         machine.close("t").unwrap();
-        devices.iter().for_each(|(device, then)| drop(std::fs::copy(then, device).unwrap()));
+        devices.iter().for_each(|(device, then)| assert!(std::fs::copy(then, device).is_ok()));
         site::left::forget(guid);
         snapshot(&session, "t@s").unwrap();
         let stats = session.call(Ioc::ObjToStats, "t@s", &list(&[("obj", file.0.into())])).unwrap();
-        assert!(matches!(stats.get("path"), Some(Value::String(path)) if path.to_str() == Ok("/f")), "{stats:?}");
+        assert!(matches!(stats.get("path"), Some(Value::String(path)) if path.to_str() == Some("/f")), "{stats:?}");
     });
 }
 

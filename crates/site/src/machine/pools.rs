@@ -12,25 +12,27 @@ use pool::{Pool, Spa};
 use crate::error::opening;
 use crate::{Error, Imported, Query, Site, devices, keys};
 
-/// The time that an export waits for the requests to its pool to end.
+/// The time that an export waits for the requests to its pool to end, and these for it before they ask whether it is suspended.
 const MOMENT: Duration = Duration::from_millis(250);
+
+type Known = (Imported, Option<Arc<Spa>>);
 
 /// The place of a pool: it is filled while the pool is open. Requests have it locked for reading, those that open and close for writing.
 #[derive(Default)]
 pub(super) struct Place {
     open: RwLock<Option<Open>>,
-    /// The name of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
-    known: Mutex<Option<(String, Option<Arc<Spa>>)>>,
+    /// The record of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
+    known: Mutex<Option<Known>>,
 }
 
 impl Place {
-    fn known(&self) -> MutexGuard<'_, Option<(String, Option<Arc<Spa>>)>> {
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks it for a request.
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Option<Open>> {
-        self.open.read()
+    fn try_read_for(&self, time: Duration) -> Option<RwLockReadGuard<'_, Option<Open>>> {
+        self.open.try_read_for(time)
     }
 
     /// Locks it to fill or to empty it, once the requests have ended.
@@ -45,6 +47,13 @@ impl Place {
     /// The pool that is open for a change here.
     fn spa(&self) -> Option<Arc<Spa>> {
         self.known().as_ref()?.1.clone()
+    }
+
+    /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock.
+    fn suspended(&self) -> Option<Open> {
+        let (record, spa) = self.known().clone()?;
+        let spa = spa.filter(|spa| spa.suspended().is_some())?;
+        Some(Open::new(record, Held::Writing(spa)))
     }
 }
 
@@ -64,7 +73,7 @@ impl<'a> Filling<'a> {
             Held::Writing(spa) => Some(spa.clone()),
             Held::Reading(..) => None,
         };
-        *self.place.known() = Some((open.record.name.clone(), spa));
+        *self.place.known() = Some((open.record.clone(), spa));
         *self.open = Some(open);
     }
 
@@ -188,7 +197,7 @@ impl Pools {
 
     /// The place of a pool that is open under this name. It is found whoever has it locked.
     pub(super) fn opened(&self, pool: &str) -> Option<Arc<Place>> {
-        let is_it = |place: &Place| place.known().as_ref().is_some_and(|(name, _)| name == pool);
+        let is_it = |place: &Place| place.known().as_ref().is_some_and(|(record, _)| record.name == pool);
         self.places().values().find(|place| is_it(place)).cloned()
     }
 
@@ -206,14 +215,21 @@ impl Pools {
         open
     }
 
-    /// Uses a pool if it is open. One that is read, and was exported since, is let go.
+    /// Uses a pool if it is open. One that is read, and was exported since, is let go; one that is suspended while it is exported is used nevertheless.
     pub(super) fn if_open<R>(
         &self,
         pool: &str,
         work: impl FnOnce(&Open) -> Result<R, Failed>,
     ) -> Option<Result<R, Failed>> {
         let place = self.opened(pool)?;
-        let open = place.read();
+        let open = loop {
+            if let Some(open) = place.try_read_for(MOMENT) {
+                break open;
+            }
+            if let Some(open) = place.suspended() {
+                return Some(work(&open));
+            }
+        };
         if !self.is_stale(open.as_ref()?) {
             return open.as_ref().filter(|open| open.record.name == pool).map(work);
         }

@@ -15,9 +15,8 @@ use super::pools::{Filling, Held, Open, Pools, busy};
 use crate::error::opening;
 use crate::{Error, Imported, Query, events, keys, records, writing};
 
-/// Changes of keys after which a dataset has its parent's (OpenZFS: `dcp_cmd_t`).
-const INHERIT: u64 = 3;
-const FORCE_INHERIT: u64 = 5;
+/// The change of a key after which a dataset has the same (OpenZFS: `dcp_cmd_t`).
+const FORCE_NEW_KEY: u64 = 4;
 
 /// The user that administers every machine.
 const ROOT: u32 = 0;
@@ -194,7 +193,7 @@ impl Session {
         Ok(out)
     }
 
-    /// Does for keys that were loaded, unloaded or inherited what outlives this process: one that was unloaded is nowhere kept any more.
+    /// Does for keys that were loaded, unloaded or changed what outlives this process: one that was unloaded is nowhere kept any more.
     fn keys_changed(&self, ioc: Ioc, open: &Open, name: &str, input: &NvList) -> Result<(), Failed> {
         let query = || {
             let view = match &open.held {
@@ -209,7 +208,7 @@ impl Session {
                 keys::unload(&query()?, name).map_err(opening)?;
                 self.machine.forget_kept();
             }
-            Ioc::ChangeKey if matches!(input.get_u64("crypt_cmd"), Some(INHERIT | FORCE_INHERIT)) => {
+            Ioc::ChangeKey if input.get_u64("crypt_cmd") != Some(FORCE_NEW_KEY) => {
                 keys::forget(&query()?, name).map_err(opening)?;
             }
             _ => {}

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use base::Errno;
 use control::{Caller, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
 use site::{Machine, Session, Silent, Site};
@@ -48,4 +49,9 @@ pub(crate) fn create(session: &Session, dir: &Path) {
     let mut props = NvList::new();
     features.iter().for_each(|name| props.insert(format!("feature@{name}"), 0u64));
     session.call(Ioc::PoolCreate, "t", &list(&[("config", config.into()), ("props", props.into())])).unwrap();
+}
+
+/// Makes a file system.
+pub(crate) fn new_fs(session: &Session, name: &str) -> Result<NvList, Errno> {
+    session.call(Ioc::Create, name, &list(&[("type", 2i32.into())])).map_err(|e| e.errno)
 }
