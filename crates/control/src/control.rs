@@ -203,7 +203,7 @@ impl Control {
 
     fn look(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.look_at(&self.spa, || {
-            let view = self.kept.view(ioc, name, || self.spa.view())?;
+            let view = self.kept.view(ioc, name, || Ok(self.spa.view()?))?;
             let control = ReadOnlyControl::new(view).of(&self.caller).keeping(&self.kept).until(&self.cancel);
             control.answer(ioc, name, input)
         })

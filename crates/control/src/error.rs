@@ -84,6 +84,9 @@ pub enum Error {
     /// The caller may not make this request (EPERM).
     #[error("{0}: permission denied")]
     NotPermitted(&'static str),
+    /// The state of a head that is compared is gone, as its space was needed (EIO: what is stale of an object is that it waits to be deleted).
+    #[error("the state that is compared is gone, as its space was needed: compare again")]
+    Overtaken,
     /// A wait that its caller has ended (EINTR).
     #[error("the wait was ended")]
     Cancelled,
@@ -135,6 +138,7 @@ impl Error {
             Error::Suspended(_) => Errno::EAGAIN,
             Error::NotPermitted(_) => Errno::EPERM,
             Error::Cancelled => Errno::EINTR,
+            Error::Overtaken => Errno::EIO,
             Error::OutOfRange(_) => Errno::ERANGE,
             Error::NameTooLong(_) => Errno::ENAMETOOLONG,
             Error::NotSupported(_) => Errno::ENOTSUP,

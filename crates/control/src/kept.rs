@@ -3,7 +3,8 @@
 //! A diff is many requests: [`Ioc::Diff`] names the objects that may differ, and each is looked up on both sides, meanwhile and afterwards. All of them are to see one
 //! state of the pool. OpenZFS takes a temporary snapshot of a head for that, which is destroyed when the caller closes its file. Here the state of the pool stays that
 //! the diff of a head has seen: [`Ioc::ObjToStats`] and [`Ioc::NextObj`] look the objects of this head up in it, until the caller diffs the head again, changes
-//! something, or has not asked for a minute; nothing is written, and no space is reused meanwhile. So a pool that was imported to be read can be compared as well.
+//! something, or has not asked for a minute; nothing is written, and no space is reused meanwhile, unless the pool would be full: then the diff fails. So a pool that was imported to
+//! be read can be compared as well. Who has many callers sees to it that all let go in time ([`AllKept`](crate::AllKept)).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -12,14 +13,14 @@ use base::{Guid, ObjectId, Txg};
 use pool::{Dataset, Pool};
 
 use crate::objects::Paths;
-use crate::{Failed, Ioc};
+use crate::{Error, Failed, Ioc};
 
 /// File systems that are kept: the two that are compared.
 const OPEN_MAX: usize = 2;
 /// States of heads that are kept: of diffs that one caller makes at once.
 const STATES_MAX: usize = 8;
 /// The time after which what nobody has asked for is let go.
-const IDLE: Duration = Duration::from_secs(60);
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// A file system that was asked about. Requests about it take turns.
 type Shared = Arc<Mutex<Paths>>;
@@ -30,7 +31,7 @@ pub struct Kept(Arc<Mutex<State>>);
 
 /// The same for somebody who lets go what is not used, and does not keep it.
 #[derive(Clone)]
-pub struct WeakKept(Weak<Mutex<State>>);
+pub(crate) struct WeakKept(Weak<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -53,19 +54,14 @@ struct Open {
 
 struct Head {
     name: String,
-    view: Arc<Pool>,
+    /// None once it is overtaken: the diff must begin again.
+    view: Option<Arc<Pool>>,
     used: Instant,
 }
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kept").finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for WeakKept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WeakKept").finish_non_exhaustive()
     }
 }
 
@@ -77,15 +73,20 @@ impl Kept {
     /// The state of its pool that a request about `name` sees: the current one, which `now` gives, or that of the diff that it belongs to.
     ///
     /// # Errors
-    /// As `now`.
-    pub fn view<E>(&self, ioc: Ioc, name: &str, now: impl FnOnce() -> Result<Arc<Pool>, E>) -> Result<Arc<Pool>, E> {
+    /// [`Error::Overtaken`]; as `now`.
+    pub fn view(
+        &self,
+        ioc: Ioc,
+        name: &str,
+        now: impl FnOnce() -> Result<Arc<Pool>, Failed>,
+    ) -> Result<Arc<Pool>, Failed> {
         let epoch = self.state().epoch;
         if matches!(ioc, Ioc::ObjToStats | Ioc::NextObj) {
             let mut state = self.state();
-            state.drop_idle();
+            state.drop_idle(IDLE);
             if let Some(head) = state.heads.iter_mut().find(|head| head.name == name) {
                 head.used = Instant::now();
-                return Ok(head.view.clone());
+                return head.view.clone().ok_or_else(|| Error::Overtaken.into());
             }
         }
         let view = now()?;
@@ -104,8 +105,7 @@ impl Kept {
     }
 
     /// For somebody who lets go what is not used.
-    #[must_use]
-    pub fn downgrade(&self) -> WeakKept {
+    pub(crate) fn downgrade(&self) -> WeakKept {
         WeakKept(Arc::downgrade(&self.0))
     }
 
@@ -137,22 +137,19 @@ impl Kept {
 
 impl WeakKept {
     /// Lets everything go: a pool is closed. Returns whether there is anybody left who could use it.
-    #[must_use]
-    pub fn forget(&self) -> bool {
+    pub(crate) fn forget(&self) -> bool {
         let Some(state) = self.0.upgrade() else { return false };
         state.lock().unwrap_or_else(PoisonError::into_inner).forget();
         true
     }
 
-    /// Lets go what has not been used for a minute. Returns whether there is anybody left who could use it.
-    #[must_use]
-    pub fn drop_idle(&self) -> bool {
-        let Some(state) = self.0.upgrade() else { return false };
+    /// Lets go what has not been used for so long. Returns whether something stays; `None`: there is nobody left who could use it.
+    pub(crate) fn drop_idle(&self, idle: Duration) -> Option<bool> {
+        let state = self.0.upgrade()?;
         // one that is locked is in use
-        if let Ok(mut state) = state.try_lock() {
-            state.drop_idle();
-        }
-        true
+        let Ok(mut state) = state.try_lock() else { return Some(true) };
+        state.drop_idle(idle);
+        Some(!state.open.is_empty() || !state.heads.is_empty())
     }
 }
 
@@ -162,23 +159,28 @@ impl State {
     }
 
     fn opened(&mut self, wanted: (Guid, ObjectId, Option<Txg>)) -> Option<Shared> {
-        self.drop_idle();
+        self.drop_idle(IDLE);
         let open = self.open.iter_mut().find(|open| (open.pool, open.dataset, open.txg) == wanted)?;
         open.used = Instant::now();
         Some(open.paths.clone())
     }
 
-    fn drop_idle(&mut self) {
-        self.open.retain(|open| open.used.elapsed() < IDLE);
-        self.heads.retain(|head| head.used.elapsed() < IDLE);
+    fn drop_idle(&mut self, idle: Duration) {
+        let is_overtaken = |head: &&mut Head| head.view.as_ref().is_some_and(|view| view.is_overtaken());
+        for head in self.heads.iter_mut().filter(is_overtaken) {
+            head.view = None;
+            self.open.clear();
+        }
+        self.open.retain(|open| open.used.elapsed() < idle);
+        self.heads.retain(|head| head.used.elapsed() < idle);
     }
 
     fn keep_head(&mut self, name: &str, view: &Arc<Pool>) {
-        self.drop_idle();
+        self.drop_idle(IDLE);
         self.heads.retain(|head| head.name != name);
         if self.heads.len() == STATES_MAX {
             self.heads.remove(0);
         }
-        self.heads.push(Head { name: name.to_owned(), view: view.clone(), used: Instant::now() });
+        self.heads.push(Head { name: name.to_owned(), view: Some(view.clone()), used: Instant::now() });
     }
 }

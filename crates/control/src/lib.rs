@@ -18,6 +18,7 @@
 //! OpenZFS: `zfs_ioctl.c`, `libzfs_core.c`.
 #![forbid(unsafe_code)]
 
+mod all_kept;
 mod caller;
 mod cancel;
 mod control;
@@ -49,6 +50,7 @@ mod upkeep;
 mod userspace;
 mod vdevs;
 
+pub use all_kept::AllKept;
 pub use caller::{Caller, Files, Source};
 pub use cancel::{CancelToken, Canceller};
 pub use control::Control;
@@ -59,7 +61,7 @@ pub use error::{Error, Failed};
 pub use error_log::ERROR_WORDS;
 pub use events::{EventSource, Events};
 pub use ioc::Ioc;
-pub use kept::{Kept, WeakKept};
+pub use kept::Kept;
 pub use names::NameKind;
 pub use new_vdevs::NewVdevs;
 pub use policy::{On, Permission, PoolCheck, Who};

@@ -5,9 +5,10 @@ mod support;
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use base::{Errno, ObjectId};
-use control::{Control, DiffRecord, Ioc, ReadOnlyControl};
+use control::{AllKept, Control, DiffRecord, Ioc, Kept, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use support::pool;
 use zpl::live::{Cred, NewFile, Zfs};
@@ -179,4 +180,47 @@ fn objects_follow_on_each_other() {
     assert_eq!(up_to(0, u64::MAX), all);
     assert_eq!(up_to(0, kept), all.iter().copied().filter(|object| *object <= kept).collect::<Vec<_>>());
     assert_eq!((up_to(kept, kept), up_to(u64::MAX, 0)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_state_that_nobody_asks_for_any_more_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let (all, kept, other) = (AllKept::new(Duration::from_millis(200)), Kept::default(), Kept::default());
+    [&kept, &other].into_iter().for_each(|kept| all.add(kept));
+    changed(&control);
+    let seen = Arc::downgrade(&control.spa().view().unwrap());
+    records(&control.clone().keeping(&kept), "t@one", "t").unwrap();
+    // a later state is the current one
+    control.clone().keeping(&other).call(Ioc::PoolSync, "t", &list(&[("force", true.into())])).unwrap();
+    snapshot(&control.clone().keeping(&other), "t@three");
+    control.spa().view().unwrap();
+    assert!(seen.upgrade().is_some());
+    all.watch();
+    let begun = Instant::now();
+    while seen.upgrade().is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_diff_whose_state_is_overtaken_fails_until_it_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let [kept, ..] = changed(&control);
+    let stats = || control.call(Ioc::ObjToStats, "t", &list(&[("obj", kept.into())])).map(drop).map_err(|e| e.errno);
+    records(&control, "t@one", "t").unwrap();
+    assert_eq!(stats(), Ok(()));
+    let fs = Zfs::open(control.spa(), "t").unwrap();
+    let (root, new) = (fs.fs().root(), NewFile::new(zpl::Kind::File, 0o644));
+    let full = fs.create(&Cred::ROOT, root, b"full", &new).unwrap().0;
+    let mut at = 0;
+    while fs.write(&Cred::ROOT, full, at, &base::Env::noise(at, 1 << 20)).is_ok() {
+        at += 1 << 20;
+    }
+    assert_eq!(stats(), Err(Errno::EIO));
+    assert_eq!(stats(), Err(Errno::EIO));
+    records(&control, "t@one", "t").unwrap();
+    assert_eq!(stats(), Ok(()));
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::{Errno, Guid};
-use control::{Failed, WeakKept};
+use control::{AllKept, Failed};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
@@ -151,37 +151,18 @@ pub(super) struct Pools {
     pub(super) site: Site,
     /// The places of pools by their guids; they stay, as somebody may be waiting for one.
     places: Mutex<HashMap<Guid, Arc<Place>>>,
-    kept: Mutex<Vec<WeakKept>>,
+    pub(super) kept: AllKept,
     /// Devices come and go one after the other: their paths are in the record of the pool.
     pub(super) vdevs: Mutex<()>,
 }
 
 impl Pools {
     pub(super) fn new(site: Site) -> Pools {
-        Pools { site, places: Mutex::default(), kept: Mutex::default(), vdevs: Mutex::default() }
+        Pools { site, places: Mutex::default(), kept: AllKept::default(), vdevs: Mutex::default() }
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<Guid, Arc<Place>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<WeakKept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes notice of what a session keeps.
-    pub(super) fn watch(&self, kept: WeakKept) {
-        self.kept().push(kept);
-    }
-
-    /// Lets go what sessions keep and have not used for a while.
-    pub(super) fn drop_idle(&self) {
-        self.kept().retain(WeakKept::drop_idle);
-    }
-
-    /// Lets go what sessions keep: a pool is closed, or a key is gone.
-    pub(super) fn forget_kept(&self) {
-        self.kept().retain(WeakKept::forget);
     }
 
     /// The imported pool of this name.
@@ -251,7 +232,7 @@ impl Pools {
 
     fn let_go(&self, filling: &mut Filling<'_>) {
         if let Some(open) = filling.empty() {
-            self.forget_kept();
+            self.kept.forget();
             self.site.look_again_at(open.record.guid);
         }
     }
@@ -338,7 +319,7 @@ impl Pools {
 
     fn close_now(&self, filling: &mut Filling<'_>) -> Result<(), Failed> {
         let Some(Open { record, held, .. }) = filling.empty() else { return Ok(()) };
-        self.forget_kept();
+        self.kept.forget();
         let Held::Writing(spa) = held else {
             self.site.look_again_at(record.guid);
             return Ok(());

@@ -43,7 +43,7 @@ impl fmt::Debug for Session {
 impl Session {
     pub(super) fn new(machine: Arc<Pools>, caller: Caller, owner: Option<u32>) -> Session {
         let kept = Kept::default();
-        machine.watch(kept.downgrade());
+        machine.kept.add(&kept);
         Session { machine, caller, owner, events: Events::default(), kept }
     }
 
@@ -72,7 +72,6 @@ impl Session {
         {
             return traced(ioc, "", Some(self.caller.uid), || Err(refused.into()));
         }
-        self.machine.drop_idle();
         let pool = ioc.pool_of(name)?;
         let traced = |work: &dyn Fn() -> Result<NvList, Failed>| {
             traced(ioc, pool, Some(self.caller.uid), || ioc.check(input).map_err(Failed::from).and_then(|()| work()))
@@ -88,7 +87,11 @@ impl Session {
             }
             Ioc::Wait => self.wait((pool, name), input, cancel),
             Ioc::Clear => self.clear((pool, name), input),
-            ioc if ioc.looks() => self.look(ioc, (pool, name), input, cancel),
+            ioc if ioc.looks() => {
+                let answer = self.look(ioc, (pool, name), input, cancel);
+                self.machine.kept.watch();
+                answer
+            }
             ioc => self.with(ioc, pool, input, |open| self.change(ioc, open, (name, input), cancel)),
         }
     }
@@ -136,11 +139,11 @@ impl Session {
         // another process may write it
         let mut devices = HashMap::new();
         let view = self.kept.view(ioc, name, || {
-            let (view, found) = self.machine.site.open_anew(&record)?;
+            let (view, found) = self.machine.site.open_anew(&record).map_err(opening)?;
             devices = found;
             Ok(view)
         });
-        let query = Query::of_imported(view.map_err(opening)?, record, devices);
+        let query = Query::of_imported(view?, record, devices);
         query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
     }
 
@@ -157,7 +160,7 @@ impl Session {
         };
         match &open.held {
             Held::Reading(pool, _) => ask(pool),
-            Held::Writing(spa) => ioc.look_at(spa, || ask(&self.kept.view(ioc, name, || spa.view())?)),
+            Held::Writing(spa) => ioc.look_at(spa, || ask(&self.kept.view(ioc, name, || Ok(spa.view()?))?)),
         }
     }
 
@@ -206,7 +209,7 @@ impl Session {
             Ioc::LoadKey if !input.contains("noop") => open.has_new_key(),
             Ioc::UnloadKey => {
                 keys::unload(&query()?, name).map_err(opening)?;
-                self.machine.forget_kept();
+                self.machine.kept.forget();
             }
             Ioc::ChangeKey if input.get_u64("crypt_cmd") != Some(FORCE_NEW_KEY) => {
                 keys::forget(&query()?, name).map_err(opening)?;
@@ -248,7 +251,7 @@ impl Session {
                 // nothing changes on the devices of a pool that is only read
                 true if ioc == Ioc::PoolExport => {
                     filling.empty();
-                    self.machine.forget_kept();
+                    self.machine.kept.forget();
                 }
                 true => return Err(control::Error::ReadOnly.into()),
                 false => self.leave_written(ioc, &record, input, filling)?,
@@ -284,7 +287,7 @@ impl Session {
         let left = self.control(&spa).call(ioc, spa.name(), input);
         // nothing has its devices open any more; one that could not be left has been stopped as well, unless it was refused before
         if left.is_ok() || spa.is_stopped() {
-            self.machine.forget_kept();
+            self.machine.kept.forget();
             site.hide_changes(&spa);
             filling.empty();
         } else if site.changing(record).is_none() {
