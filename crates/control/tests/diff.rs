@@ -224,3 +224,22 @@ fn a_diff_whose_state_is_overtaken_fails_until_it_begins_again() {
     records(&control, "t@one", "t").unwrap();
     assert_eq!(stats(), Ok(()));
 }
+
+#[test]
+fn what_was_opened_before_a_change_is_not_kept_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let (kept, view) = (Kept::default(), control.spa().view().unwrap());
+    let changed_meanwhile = || {
+        kept.forget();
+        Ok(view.clone())
+    };
+    kept.view(Ioc::Diff, "t", changed_meanwhile).unwrap();
+    let asked_again = std::cell::Cell::new(false);
+    let now = || {
+        asked_again.set(true);
+        Ok(view.clone())
+    };
+    kept.view(Ioc::ObjToStats, "t", now).unwrap();
+    assert!(asked_again.get());
+}

@@ -1,6 +1,8 @@
 //! Sessions of many callers at once: what each may do, pools and keys that stay, waits that end, one state for one diff.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/calls.rs"]
+mod calls;
 mod support;
 
 use std::io::{self, Read, Write};
@@ -11,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use base::{Errno, ObjectId};
+use calls::{changing, snapshot};
 use control::{Caller, Canceller, DiffRecord, Ioc, Who};
 use nvlist::{NvList, Value};
 use site::{Machine, Session, Silent, Site};
@@ -19,21 +22,6 @@ use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
 const LONG: Duration = Duration::from_secs(60);
-
-fn snapshot(session: &Session, name: &str) -> Result<NvList, Errno> {
-    let snaps = list(&[(name, ().into())]);
-    session.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).map_err(|e| e.errno)
-}
-
-/// The pool, which is open for a change.
-fn changing(site: &Site) -> Arc<pool::Spa> {
-    site.changing(&site.find("t").unwrap().unwrap()).unwrap()
-}
-
-/// The value of a property in an answer.
-fn number(answer: &NvList, prop: &str) -> Option<u64> {
-    answer.get_nvlist(prop)?.get_u64("value")
-}
 
 #[test]
 fn a_stranger_is_told_nothing_but_what_is_open_to_everybody() {
@@ -91,57 +79,6 @@ fn a_pool_stays_open_until_it_is_closed() {
         session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
         assert!(open().is_empty() && !devices.iter().any(|path| vdev::device::is_busy(path)));
         assert_eq!(new_fs(&session, "t/other"), Err(Errno::ENOENT));
-    });
-}
-
-fn with_key(key: u8) -> NvList {
-    let hidden = list(&[("wkeydata", Value::Uint8Array(vec![key; 32]))]);
-    list(&[("hidden_args", hidden.into())])
-}
-
-#[test]
-fn keys_stay_loaded_and_are_of_pools_that_are_only_read_as_well() {
-    in_own_state("keys_stay_loaded_and_are_of_pools_that_are_only_read_as_well", |dir| {
-        let (machine, session) = machine();
-        create(&session, dir);
-        let mut encrypted = with_key(7);
-        encrypted.insert("type", 2i32);
-        encrypted.insert("props", list(&[("encryption", 1u64.into()), ("keyformat", 1u64.into())]));
-        session.call(Ioc::Create, "t/e", &encrypted).unwrap();
-        let status = || {
-            let own = machine.own_session(Caller::default());
-            number(&own.call(Ioc::ObjsetStats, "t/e", &NvList::new()).unwrap(), "keystatus")
-        };
-        let (unavailable, available) = (Some(1), Some(2));
-        let call = |ioc, input: &NvList| session.call(ioc, "t/e", input).map(drop).map_err(|e| e.errno);
-        let none = NvList::new();
-        assert_eq!(status(), available);
-        assert_eq!((call(Ioc::UnloadKey, &none), status()), (Ok(()), unavailable));
-        assert_eq!((call(Ioc::LoadKey, &with_key(8)), status()), (Err(Errno::EACCES), unavailable));
-        assert_eq!((call(Ioc::LoadKey, &with_key(7)), status()), (Ok(()), available));
-        // the history tells it, without the key
-        session.call(Ioc::PoolSync, "t", &list(&[("force", false.into())])).unwrap();
-        let records = session.call(Ioc::PoolGetHistory, "t", &none).unwrap();
-        let records = records.get_nvlist_array("history record").unwrap();
-        let of = |name: &str| records.iter().filter(|record| record.get_str("ioctl") == Some(name)).count();
-        assert_eq!((of("load-key"), of("unload-key")), (1, 1));
-        assert!(!format!("{records:?}").contains("wkeydata"));
-
-        let config = session.call(Ioc::PoolConfigs, "", &none).unwrap().get_nvlist("t").cloned().unwrap();
-        session.call(Ioc::PoolExport, "t", &none).unwrap();
-        let guid = config.get_u64("pool_guid").unwrap();
-        let props = list(&[("readonly", 1u64.into())]);
-        let import = list(&[("guid", guid.into()), ("config", config.into()), ("props", props.into())]);
-        session.call(Ioc::PoolImport, "t", &import).unwrap();
-        assert_eq!(status(), unavailable);
-        assert_eq!(call(Ioc::UnloadKey, &none), Err(Errno::EACCES));
-        assert_eq!((call(Ioc::LoadKey, &with_key(7)), status()), (Ok(()), available));
-        assert_eq!(call(Ioc::LoadKey, &with_key(7)), Err(Errno::EEXIST));
-        assert_eq!(call(Ioc::ChangeKey, &with_key(7)), Err(Errno::EROFS));
-        assert_eq!((call(Ioc::UnloadKey, &none), status()), (Ok(()), unavailable));
-        assert_eq!(machine.open_pools().len(), 1);
-        machine.close("t").unwrap();
-        assert!(machine.open_pools().is_empty());
     });
 }
 
@@ -382,59 +319,6 @@ fn one_diff_sees_one_state_of_a_head() {
     });
 }
 
-/// Makes an encrypted file system `t/e`, whose key is kept in a file.
-fn keep_key(site: &Site, session: &Session, dir: &Path) {
-    let mut encrypted = with_key(7);
-    encrypted.insert("type", 2i32);
-    encrypted.insert("props", list(&[("encryption", 1u64.into()), ("keyformat", 1u64.into())]));
-    session.call(Ioc::Create, "t/e", &encrypted).unwrap();
-    std::fs::write(dir.join("key"), [7; 32]).unwrap();
-    let location = format!("file://{}", dir.join("key").display());
-    let key = codec::crypt::WrappingKey::from_raw(&[7; 32]).unwrap();
-    let view = changing(site).view().unwrap();
-    site::keys::keep(&site.query(&view), "t/e", &location, &key, &Silent).unwrap();
-    drop(view);
-}
-
-#[test]
-fn an_unloaded_key_is_kept_for_nobody() {
-    in_own_state("an_unloaded_key_is_kept_for_nobody", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
-        create(&session, dir);
-        keep_key(&site, &session, dir);
-        let record = || site.find("t").unwrap().unwrap();
-        assert_eq!(record().keys.len(), 1);
-        session.call(Ioc::UnloadKey, "t/e", &NvList::new()).unwrap();
-        assert_eq!((record().keys.len(), record().unloaded.len()), (0, 1));
-        machine.close("t").unwrap();
-        machine.open("t").unwrap();
-        let stats = session.call(Ioc::ObjsetStats, "t/e", &NvList::new()).unwrap();
-        assert_eq!(number(&stats, "keystatus"), Some(1));
-    });
-}
-
-#[test]
-fn a_key_that_was_changed_is_kept_for_nobody() {
-    in_own_state("a_key_that_was_changed_is_kept_for_nobody", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
-        create(&session, dir);
-        keep_key(&site, &session, dir);
-        let record = || site.find("t").unwrap().unwrap();
-        assert_eq!(record().keys.len(), 1);
-        let mut change = with_key(8);
-        change.insert("props", list(&[("keyformat", 1u64.into())]));
-        session.call(Ioc::ChangeKey, "t/e", &change).unwrap();
-        assert_eq!((record().keys.len(), record().unloaded.len()), (0, 0));
-        machine.close("t").unwrap();
-        let load = |key: u8| session.call(Ioc::LoadKey, "t/e", &with_key(key)).map(drop).map_err(|e| e.errno);
-        assert_eq!((load(7), load(8)), (Err(Errno::EACCES), Ok(())));
-    });
-}
-
 #[test]
 fn who_is_not_the_owner_has_no_pool_opened() {
     in_own_state("who_is_not_the_owner_has_no_pool_opened", |dir| {
@@ -457,57 +341,6 @@ fn who_is_not_the_owner_has_no_pool_opened() {
         assert!(machine.open_pools().is_empty());
         session.call(Ioc::PoolSync, "t", &sync).unwrap();
         assert_eq!(machine.open_pools().len(), 1);
-    });
-}
-
-#[test]
-fn a_pool_that_is_read_is_that_of_its_import() {
-    in_own_state("a_pool_that_is_read_is_that_of_its_import", |dir| {
-        let (_first, reading) = machine();
-        let (second, writing) = machine();
-        create(&writing, dir);
-        let none = NvList::new();
-        let config = writing.call(Ioc::PoolConfigs, "", &none).unwrap().get_nvlist("t").cloned().unwrap();
-        writing.call(Ioc::PoolExport, "t", &none).unwrap();
-        let import = |session: &Session, readonly: u64| {
-            let props = list(&[("readonly", readonly.into())]);
-            let guid = config.get_u64("pool_guid").unwrap();
-            let input = list(&[("guid", guid.into()), ("config", config.clone().into()), ("props", props.into())]);
-            session.call(Ioc::PoolImport, "t", &input).unwrap();
-        };
-        let listed = || reading.call(Ioc::DatasetListNext, "t", &none).unwrap().len();
-        import(&reading, 1);
-        assert_eq!(listed(), 0);
-        writing.call(Ioc::PoolExport, "t", &none).unwrap();
-        import(&writing, 0);
-        new_fs(&writing, "t/new").unwrap();
-        second.close("t").unwrap();
-        assert_eq!(listed(), 1);
-    });
-}
-
-#[test]
-fn logs_are_replayed_before_the_first_change() {
-    in_own_state("logs_are_replayed_before_the_first_change", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
-        create(&session, dir);
-        let spa = changing(&site);
-        let fs = Zfs::open(&spa, "t").unwrap();
-        let (file, _) = fs.create(&Cred::ROOT, fs.fs().root(), b"f", &NewFile::new(zpl::Kind::File, 0o644)).unwrap();
-        fs.fsync(file).unwrap();
-        // the process ends here
-        let devices = ["a", "b"].map(|name| (dir.join(name), dir.join(format!("{name}.then"))));
-        devices.iter().for_each(|(device, then)| assert!(std::fs::copy(device, then).is_ok()));
-        let guid = spa.guid();
-        drop((fs, spa));
-        machine.close("t").unwrap();
-        devices.iter().for_each(|(device, then)| assert!(std::fs::copy(then, device).is_ok()));
-        site::left::forget(guid);
-        snapshot(&session, "t@s").unwrap();
-        let stats = session.call(Ioc::ObjToStats, "t@s", &list(&[("obj", file.0.into())])).unwrap();
-        assert!(matches!(stats.get("path"), Some(Value::String(path)) if path.to_str() == Some("/f")), "{stats:?}");
     });
 }
 
@@ -540,6 +373,48 @@ fn a_receive_whose_caller_is_gone_does_not_keep_the_pool() {
             receiving.join().unwrap().map(drop).map_err(|e| e.errno)
         });
         assert_eq!(ended, Err(Errno::EINTR));
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+    });
+}
+
+/// A file that takes nothing until it is let go on.
+struct Clogged(Sender<()>, Receiver<()>);
+
+impl Write for Clogged {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let _told = self.0.send(());
+        let _go_on = self.1.recv();
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_send_whose_caller_is_gone_does_not_keep_the_pool() {
+    in_own_state("a_send_whose_caller_is_gone_does_not_keep_the_pool", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let session = Machine::new(site.clone()).own_session(Caller::default());
+        create(&session, dir);
+        stream(&session, &changing(&site));
+        let (begun, has_begun) = channel();
+        let (go, go_on) = channel();
+        session.caller().files.output(4, Box::new(Clogged(begun, go_on)), Arc::default());
+        let canceller = Canceller::default();
+        let token = canceller.token();
+        let ended = thread::scope(|scope| {
+            let request = list(&[("fd", 4i32.into())]);
+            let (session, token) = (&session, &token);
+            let sending = scope.spawn(move || session.call_until(Ioc::SendNew, "t/src@s", &request, token));
+            has_begun.recv_timeout(LONG).unwrap();
+            drop(canceller);
+            drop(go);
+            sending.join().unwrap().map(drop).map_err(|e| e.errno)
+        });
+        assert_eq!(ended, Err(Errno::EINTR));
+        assert!(has_begun.try_recv().is_err(), "more was written");
         session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
     });
 }

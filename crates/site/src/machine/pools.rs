@@ -49,11 +49,12 @@ impl Place {
         self.known().as_ref()?.1.clone()
     }
 
-    /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock.
+    /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock; and who has the lock may wait for it to
+    /// be cleared.
     fn suspended(&self) -> Option<Open> {
         let (record, spa) = self.known().clone()?;
         let spa = spa.filter(|spa| spa.suspended().is_some())?;
-        Some(Open::new(record, Held::Writing(spa)))
+        Some(Open { record, held: Held::Writing(spa), ready: Mutex::new(true) })
     }
 }
 
@@ -182,11 +183,6 @@ impl Pools {
         self.places().values().find(|place| is_it(place)).cloned()
     }
 
-    /// A pool that is open for a change, for requests that must reach it while others wait for its devices.
-    pub(super) fn at_once(&self, pool: &str) -> Option<Arc<Spa>> {
-        self.opened(pool)?.spa()
-    }
-
     pub(super) fn open_pools(&self) -> Vec<Imported> {
         let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
         // one that is being opened is not open yet
@@ -302,7 +298,9 @@ impl Pools {
 
     pub(super) fn close_all(&self) -> Result<(), Failed> {
         let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
-        places.iter().fold(Ok(()), |done, place| done.and(self.close_place(place)))
+        // all of them, whatever comes of the first
+        let closed: Vec<_> = places.iter().map(|place| self.close_place(place)).collect();
+        closed.into_iter().collect()
     }
 
     /// Closes a pool once its requests have ended. Those that wait for the devices of a suspended pool end by that: it is given up, also one that is suspended meanwhile.

@@ -86,7 +86,6 @@ impl Session {
                 traced(&|| self.events.call(&OfMachine, ioc, input, cancel))
             }
             Ioc::Wait => self.wait((pool, name), input, cancel),
-            Ioc::Clear => self.clear((pool, name), input),
             ioc if ioc.looks() => {
                 let answer = self.look(ioc, (pool, name), input, cancel);
                 self.machine.kept.watch();
@@ -217,16 +216,6 @@ impl Session {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Makes a pool go on. It is reached past the requests that wait for its devices, and those that wait for them to end.
-    fn clear(&self, (pool, name): (&str, &str), input: &NvList) -> Result<NvList, Failed> {
-        match self.machine.at_once(pool) {
-            Some(spa) => self.control(&spa).call(Ioc::Clear, name, input),
-            None => self.with(Ioc::Clear, pool, input, |open| {
-                self.change(Ioc::Clear, open, (name, input), &CancelToken::default())
-            }),
-        }
     }
 
     /// Waits for an activity of a pool. It can be exported meanwhile: that ends the wait.

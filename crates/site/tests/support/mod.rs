@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base::Errno;
 use control::{Caller, Ioc, NewVdevs};
@@ -12,6 +14,8 @@ use vdev::create::VdevSpec;
 
 /// Set in the process that does the work: its folder. The state folder is of a process.
 const CHILD: &str = "ZUSE_MACHINE_CHILD";
+/// The time that it has for that: then somebody waits for ever.
+const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();
@@ -27,7 +31,17 @@ pub(crate) fn in_own_state(test: &str, work: fn(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]).env(CHILD, dir.path()).env("ZUSE_STATE", dir.path().join("state"));
-    assert!(child.status().unwrap().success());
+    let (mut child, begun) = (child.spawn().unwrap(), Instant::now());
+    let ended = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > LIMIT {
+            child.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert!(ended.success(), "{ended}");
 }
 
 /// A machine, and the requests of this process to it.
