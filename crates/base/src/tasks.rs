@@ -11,7 +11,7 @@ use rayon::slice::ParallelSliceMut;
 
 thread_local! {
     static INLINE: Cell<bool> = const { Cell::new(false) };
-    static MARK: Cell<Mark> = const { Cell::new(Mark { syncing: false, can_fail: false }) };
+    static MARK: Cell<Mark> = const { Cell::new(Mark { syncing: false, can_fail: false, never_waits: false }) };
 }
 
 /// The purpose of a thread.
@@ -19,6 +19,7 @@ thread_local! {
 pub(crate) struct Mark {
     syncing: bool,
     can_fail: bool,
+    never_waits: bool,
 }
 
 /// Puts a mark of this thread back when it is dropped.
@@ -38,6 +39,17 @@ pub fn syncing<R>(work: impl FnOnce() -> R) -> R {
 /// Runs `work`, which can do without what it reads, as a part of whatever the thread works for (OpenZFS: `ZIO_FLAG_CANFAIL`).
 pub fn can_fail<R>(work: impl FnOnce() -> R) -> R {
     marked(Mark { can_fail: true, ..MARK.get() }, work)
+}
+
+/// Runs `work`, which gets an error where it would wait for devices that are gone.
+pub fn never_waiting<R>(work: impl FnOnce() -> R) -> R {
+    marked(Mark { never_waits: true, ..MARK.get() }, work)
+}
+
+/// Returns whether this thread does not wait for devices that are gone.
+#[must_use]
+pub fn never_waits() -> bool {
+    MARK.get().never_waits
 }
 
 /// Returns whether this thread works for the sync of a txg.
@@ -103,6 +115,12 @@ mod tests {
             assert!(super::can_fail(|| all(true) && !super::must_succeed()));
             assert!(super::must_succeed());
         });
+    }
+
+    #[test]
+    fn what_never_waits_says_so_on_all_cores() {
+        let all = || super::map(vec![(); 100], |()| super::never_waits());
+        assert!(super::never_waiting(all).into_iter().all(|never| never) && !all().into_iter().any(|never| never));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use pool::Spa;
-use zpl::live::{ReplayProgress, replay_all};
+use zpl::live::ReplayProgress;
 
 use crate::error::{Failure, failed};
-use crate::progress;
+use crate::here::here;
+use crate::{messages, progress};
 
 /// Replays all logs of a pool whose datasets have their keys. Returns whether all could be opened; those that could
 /// not are reported on standard error.
@@ -16,16 +17,9 @@ pub(crate) fn all(spa: &Arc<Spa>) -> Result<bool, Failure> {
         bar.set_position(progress.bytes_done);
         bar.set_message(line(progress));
     };
-    let done = replay_all(spa, &mut watch).map_err(|e| failed(format!("cannot replay the intent logs: {e}")));
+    let done = here().replay(spa, &mut watch);
     bar.finish_and_clear();
-    let mut whole = true;
-    for (name, opened) in done? {
-        if let Err(why) = opened {
-            eprintln!("cannot replay the intent log of '{name}': {why}");
-            whole = false;
-        }
-    }
-    Ok(whole)
+    done.map_err(|e| failed(format!("cannot replay the intent logs: {}", messages::why_failed(&e))))
 }
 
 fn line(progress: &ReplayProgress) -> String {

@@ -12,7 +12,6 @@ use nvlist::NvList;
 use pool::{Activity, Spa};
 use rustix::fs::Mode;
 use site::Imported;
-use zuse::CaughtUp;
 
 use crate::error::{Failure, failed};
 use crate::here::here;
@@ -47,20 +46,8 @@ pub(crate) fn umask() -> u32 {
 /// missed writes are brought up to date.
 pub(crate) fn open(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
     let spa = open_as_it_is(record, doing)?;
-    catch_up(&spa);
+    here().catch_up(&spa);
     Ok(spa)
-}
-
-/// Brings devices that missed writes up to date, if that does not take long; reports it if it would.
-pub(crate) fn catch_up(spa: &Arc<Spa>) {
-    let name = spa.name();
-    match zuse::catch_up(spa) {
-        Ok(CaughtUp::Yes) => {}
-        Ok(CaughtUp::No) => eprintln!(
-            "warning: devices of '{name}' have missed writes and are not up to date: use 'zpool resilver {name}' or 'zpool scrub {name}'"
-        ),
-        Err(e) => eprintln!("warning: devices of '{name}' have missed writes and cannot be resilvered: {e}"),
-    }
 }
 
 /// As [`open`], with devices left as they are.

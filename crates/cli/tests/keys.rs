@@ -72,6 +72,13 @@ fn a_key_that_was_typed_is_there_until_it_is_unloaded() {
     assert_eq!((loaded.code, loaded.err.as_str()), (0, ""));
     assert_eq!(session.ok(&["cat", "tank/other:/f"]), "secret");
     session.fails(&["zfs", "load-key", "tank/other"], 255, "Key already loaded for 'tank/other'.");
+    // what was done is in the history, as in OpenZFS, and no key is
+    let history = session.ok(&["zpool", "history", "-i", "tank"]);
+    let lines = |end: &str| history.lines().filter(|line| line.ends_with(end)).count();
+    let commands = ["zfs unload-key tank/other", "zfs load-key -n tank/other", "zfs load-key tank/other"];
+    assert_eq!(commands.map(lines), [1, 1, 1], "{history}");
+    assert_eq!((lines(" ioctl load-key"), lines(" ioctl unload-key")), (2, 1), "{history}");
+    assert!(!history.contains("wkeydata"));
 
     // an export removes the keys
     session.ok(&["zpool", "export", "tank"]);
@@ -284,4 +291,28 @@ fn a_key_is_found_under_a_new_name_and_a_new_root() {
     // unloaded, it is unloaded
     s.ok(&["zfs", "unload-key", "t/c"]);
     assert_eq!(s.ok(&["zfs", "get", "-Ho", "value", "keystatus", "t/f"]), "unavailable\n");
+}
+
+#[test]
+fn a_key_that_another_process_uses_is_not_unloaded() {
+    let (session, dir) = pool();
+    let other = vdev::FileDevice::open_read_write(&dir.path().join("a")).unwrap();
+    session.fails(&["-o", "busy_wait=1", "zfs", "unload-key", "tank/e"], 255, "pool is busy");
+    assert_eq!(status(&session, "tank/e"), "available");
+    // a check only warns that it is not in the history
+    let checked = session.feed(&["zfs", "load-key", "-n", "tank/e"], PASS);
+    assert!(
+        checked.code == 0 && checked.err.contains("the history of 'tank' does not tell of its keys"),
+        "{checked:?}"
+    );
+    drop(other);
+    session.ok(&["zfs", "unload-key", "tank/e"]);
+    // one of two fails: the command has no place in the history, and what was done has
+    create(&session, "tank/second");
+    session.ok(&["zfs", "unload-key", "tank/second"]);
+    let loaded = session.feed(&["zfs", "load-key", "-a"], &[PASS, b"wrong horse\n"].concat());
+    assert_eq!(loaded.code, 255);
+    let history = session.ok(&["zpool", "history", "-i", "tank"]);
+    let lines = |end: &str| history.lines().filter(|line| line.ends_with(end)).count();
+    assert_eq!((lines("zfs load-key -a"), lines(" ioctl load-key")), (0, 1), "{history}");
 }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stream::{Reader, recv, send};
 
+use crate::cancel::{self, Slot};
+
 /// A stream that is received, read through its reader. A stream that follows in the same input is read through the same one.
 pub type Source = Arc<Mutex<Reader<Box<dyn Read + Send>>>>;
 
@@ -49,6 +51,8 @@ pub(crate) struct Input {
     /// The payload of the BEGIN record, if that was read already.
     pub(crate) begun: Option<Vec<u8>>,
     pub(crate) progress: Arc<recv::Progress>,
+    /// Ends the request that reads from it.
+    pub(crate) cancel: Slot,
 }
 
 impl Files {
@@ -60,13 +64,18 @@ impl Files {
     /// Opens `number` for streams that are received: their BEGIN records are in the requests, and what follows is read from here, and no more of it than
     /// the stream has.
     pub fn input(&self, number: i32, input: Box<dyn Read + Send>, progress: Arc<recv::Progress>) {
+        let cancel = Slot::default();
+        let input: Box<dyn Read + Send> = Box::new(cancel::Source::new(input, cancel.clone()));
         let source = Arc::new(Mutex::new(Reader::exact(input)));
-        self.table().insert(number, File::In(Input { source, begun: None, progress }));
+        self.table().insert(number, File::In(Input { source, begun: None, progress, cancel }));
     }
 
     /// Opens `number` for a stream whose BEGIN record `source` has given, with this payload.
     pub fn begun(&self, number: i32, source: &Source, payload: Vec<u8>, progress: Arc<recv::Progress>) {
-        self.table().insert(number, File::In(Input { source: source.clone(), begun: Some(payload), progress }));
+        self.table().insert(
+            number,
+            File::In(Input { source: source.clone(), begun: Some(payload), progress, cancel: Slot::default() }),
+        );
     }
 
     /// The bytes that were sent to `number` so far; `None` if no stream can be sent to it.

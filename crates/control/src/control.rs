@@ -12,18 +12,21 @@ use pool::Spa;
 use crate::decode::require_str;
 use crate::devices::{Devices, Plain};
 use crate::events::OfProcess;
-use crate::{Caller, Error, Events, Failed, Ioc, ReadOnlyControl, names, traced};
+use crate::{Caller, CancelToken, Error, Events, Failed, Ioc, Kept, ReadOnlyControl, names, traced};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
 
-/// The requests of one caller to one pool. A clone has the same place among the events.
+/// The requests of one caller to one pool. A clone has the same place among the events, and what the requests have opened.
 #[derive(Clone)]
 pub struct Control {
     pub(crate) spa: Arc<Spa>,
     pub(crate) caller: Caller,
     pub(crate) devices: Arc<dyn Devices>,
     events: Arc<Events>,
+    kept: Kept,
+    /// Ends waits.
+    pub(crate) cancel: CancelToken,
     /// Whether a request has changed something.
     changed: Arc<AtomicBool>,
 }
@@ -38,13 +41,33 @@ impl Control {
     /// Takes requests to `spa`, from `caller`.
     #[must_use]
     pub fn new(spa: Arc<Spa>, caller: Caller) -> Control {
-        Control { spa, caller, devices: Arc::new(Plain), events: Arc::default(), changed: Arc::default() }
+        Control {
+            spa,
+            caller,
+            devices: Arc::new(Plain),
+            events: Arc::default(),
+            kept: Kept::default(),
+            cancel: CancelToken::default(),
+            changed: Arc::default(),
+        }
     }
 
     /// The same with devices opened by `devices`, where requests name some.
     #[must_use]
     pub fn on(self, devices: Arc<dyn Devices>) -> Control {
         Control { devices, ..self }
+    }
+
+    /// The same with what other requests of the caller have opened.
+    #[must_use]
+    pub fn keeping(self, kept: &Kept) -> Control {
+        Control { kept: kept.clone(), ..self }
+    }
+
+    /// The same with waits that `cancel` ends.
+    #[must_use]
+    pub fn until(self, cancel: &CancelToken) -> Control {
+        Control { cancel: cancel.clone(), ..self }
     }
 
     /// The pool.
@@ -77,15 +100,31 @@ impl Control {
 
     fn do_call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.check_name(name, self.spa.name())?;
+        ioc.check_state(&self.spa)?;
         ioc.check(input)?;
         let began = self.spa.env().now();
         let out = self.answer(ioc, name, input)?;
-        self.changed.fetch_or(ioc.changes(), Ordering::Relaxed);
-        if ioc.is_recorded() {
-            let elapsed = self.spa.env().now().saturating_sub(began);
-            self.spa.log_request(self.caller.real_uid, record(ioc, input, &out, elapsed))?;
-        }
+        self.note_done(ioc, (input, &out), self.spa.env().now().saturating_sub(began))?;
         Ok(out)
+    }
+
+    /// Notes a request that was answered by a state of the pool that was opened for reading, as a key that was loaded there: if it is one of those, the history tells it.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn note_answered(&self, ioc: Ioc, input: &NvList) -> Result<(), Failed> {
+        self.note_done(ioc, (input, &NvList::new()), Duration::ZERO)
+    }
+
+    fn note_done(&self, ioc: Ioc, (input, out): (&NvList, &NvList), elapsed: Duration) -> Result<(), Failed> {
+        if ioc.changes() {
+            self.changed.store(true, Ordering::Relaxed);
+            self.kept.forget();
+        }
+        if ioc.is_recorded() {
+            self.spa.log_request(self.caller.real_uid, record(ioc, input, out, elapsed))?;
+        }
+        Ok(())
     }
 
     /// Something was changed without a request.
@@ -135,7 +174,9 @@ impl Control {
             Ioc::VdevRemove => self.vdev_remove(input),
             Ioc::VdevAttach | Ioc::VdevDetach => Err(Error::NotSupported(ioc.name().to_owned()).into()),
             Ioc::RecvNew => self.receive(input),
-            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => self.events.call(&OfProcess, ioc, input),
+            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
+                self.events.call(&OfProcess, ioc, input, &self.cancel)
+            }
             Ioc::SpaceSnaps
             | Ioc::SendNew
             | Ioc::PoolGetHistory
@@ -156,8 +197,16 @@ impl Control {
             | Ioc::GetBookmarks
             | Ioc::GetBookmarkProps
             | Ioc::UserspaceMany
-            | Ioc::SendSpace => ReadOnlyControl::new(self.spa.view()?).of(&self.caller).answer(ioc, name, input),
+            | Ioc::SendSpace => self.look(ioc, name, input),
         }
+    }
+
+    fn look(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        ioc.look_at(&self.spa, || {
+            let view = self.kept.view(ioc, name, || Ok(self.spa.view()?))?;
+            let control = ReadOnlyControl::new(view).of(&self.caller).keeping(&self.kept).until(&self.cancel);
+            control.answer(ioc, name, input)
+        })
     }
 
     fn log_history(&self, message: &str) -> Result<NvList, Failed> {

@@ -1,5 +1,7 @@
 //! Errors of requests.
 
+use std::sync::Arc;
+
 use base::Errno;
 use nvlist::NvList;
 
@@ -76,6 +78,18 @@ pub enum Error {
     /// The pool was imported to be read (EROFS).
     #[error("pool is read-only")]
     ReadOnly,
+    /// The pool waits for its devices, and the request would wait as well (EAGAIN); the failure that suspended it.
+    #[error("pool I/O is currently suspended: {0}")]
+    Suspended(Arc<pool::Error>),
+    /// The caller may not make this request (EPERM).
+    #[error("{0}: permission denied")]
+    NotPermitted(&'static str),
+    /// The state of a head that is compared is gone, as its space was needed (EIO: what is stale of an object is that it waits to be deleted).
+    #[error("the state that is compared is gone, as its space was needed: compare again")]
+    Overtaken,
+    /// A wait that its caller has ended (EINTR).
+    #[error("the wait was ended")]
+    Cancelled,
     /// Arguments that make no sense (EINVAL).
     #[error("{0}")]
     Invalid(String),
@@ -121,6 +135,10 @@ impl Error {
             Error::NoDevice => Errno::ENODEV,
             Error::Invalid(_) => Errno::EINVAL,
             Error::ReadOnly => Errno::EROFS,
+            Error::Suspended(_) => Errno::EAGAIN,
+            Error::NotPermitted(_) => Errno::EPERM,
+            Error::Cancelled => Errno::EINTR,
+            Error::Overtaken => Errno::EIO,
             Error::OutOfRange(_) => Errno::ERANGE,
             Error::NameTooLong(_) => Errno::ENAMETOOLONG,
             Error::NotSupported(_) => Errno::ENOTSUP,

@@ -5,6 +5,8 @@ use nvlist::{NvList, Value as Nv};
 use pool::Kind;
 use vdev::LostBlock;
 
+use crate::decode::require_u64;
+use crate::objects::path_of;
 use crate::{Error, Failed, ReadOnlyControl};
 
 /// Words of a block in an answer: object set, object, level, block (OpenZFS: `zbookmark_phys_t`).
@@ -34,7 +36,7 @@ impl ReadOnlyControl {
         if dataset.head_kind()? != Kind::Filesystem {
             return Err(Error::Invalid(format!("'{name}' is not a file system")).into());
         }
-        let path = zpl::FileSystem::open(&dataset)?.path_of(ObjectId(input.get_u64("obj").unwrap_or(0)))?;
+        let path = path_of(&zpl::FileSystem::open(&dataset)?, ObjectId(require_u64(input, "obj")?))?;
         let mut out = NvList::new();
         out.insert("path", Nv::String(path.into()));
         Ok(out)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nvlist::NvList;
 use pool::events::{EID, News, clear, since, wait_since};
 
-use crate::{Error, Failed, Ioc};
+use crate::{CancelToken, Error, Failed, Ioc};
 
 /// Places among events: before the oldest, and behind the newest.
 const START: u64 = 0;
@@ -19,6 +19,9 @@ const END: u64 = u64::MAX;
 
 /// The longest that a request waits for an event: whoever wants to wait longer asks again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The interval at which it is asked whether a wait was ended.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Where events come from; they have numbers that grow ([`EID`]).
 pub trait EventSource {
@@ -82,10 +85,16 @@ impl Events {
     /// Answers [`Ioc::EventsNext`], [`Ioc::EventsClear`] and [`Ioc::EventsSeek`].
     ///
     /// # Errors
-    /// ENOENT where there is no such event, EINVAL for other requests.
-    pub fn call(&self, source: &dyn EventSource, ioc: Ioc, input: &NvList) -> Result<NvList, Failed> {
+    /// ENOENT where there is no such event, EINTR where `cancel` has ended the wait for one, EINVAL for other requests.
+    pub fn call(
+        &self,
+        source: &dyn EventSource,
+        ioc: Ioc,
+        input: &NvList,
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
         match ioc {
-            Ioc::EventsNext => self.next(source, wait_of(input)),
+            Ioc::EventsNext => self.next(source, wait_of(input), cancel),
             Ioc::EventsSeek => self.seek(source, input.get_u64("eid").unwrap_or(START)),
             Ioc::EventsClear => {
                 let mut out = NvList::new();
@@ -98,7 +107,7 @@ impl Events {
     }
 
     /// Takes the next event, and how many were lost before it; waits for one, at most for `limit`.
-    fn next(&self, source: &dyn EventSource, limit: Duration) -> Result<NvList, Failed> {
+    fn next(&self, source: &dyn EventSource, limit: Duration, cancel: &CancelToken) -> Result<NvList, Failed> {
         let begun = Instant::now();
         loop {
             let mut cursor = self.cursor();
@@ -119,7 +128,10 @@ impl Events {
             let Some(left) = limit.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
                 return Err(Error::NoEvent.into());
             };
-            source.wait(fetched, left);
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled.into());
+            }
+            source.wait(fetched, if cancel.can_be_cancelled() { left.min(ASK_EVERY) } else { left });
         }
     }
 
@@ -184,13 +196,13 @@ mod tests {
     fn events_come_in_order_from_the_place_that_is_sought() {
         let (events, source) = (Events::default(), Fixed(Mutex::new(vec![7, 8, 9])));
         let next = || {
-            let out = events.call(&source, Ioc::EventsNext, &NvList::new()).ok()?;
+            let out = events.call(&source, Ioc::EventsNext, &NvList::new(), &CancelToken::default()).ok()?;
             Some((out.get_nvlist("event")?.get_u64(EID)?, out.get_u64("dropped")?))
         };
         let seek = |number: u64| {
             let mut input = NvList::new();
             input.insert("eid", number);
-            events.call(&source, Ioc::EventsSeek, &input).is_ok()
+            events.call(&source, Ioc::EventsSeek, &input, &CancelToken::default()).is_ok()
         };
         assert_eq!([next(), next()], [Some((7, 6)), Some((8, 0))]);
         assert!(seek(START));
@@ -200,7 +212,7 @@ mod tests {
         assert!(seek(START) && seek(END));
         assert_eq!(next(), None);
         assert!(seek(START));
-        let cleared = events.call(&source, Ioc::EventsClear, &NvList::new()).unwrap();
+        let cleared = events.call(&source, Ioc::EventsClear, &NvList::new(), &CancelToken::default()).unwrap();
         assert_eq!((cleared.get_u64("cleared"), next()), (Some(3), None));
     }
 }

@@ -84,12 +84,13 @@ pub enum Ioc {
     /// Returns the number `obj` of the object that comes next after `obj` in a file system or volume (ESRCH if there is none); with `last` in `objs` those up
     /// to it, of many the first, none if there are none.
     NextObj,
-    /// Returns what object `obj` of a file system is: `zs_gen`, `zs_mode`, `zs_links`, `zs_ctime`, and the `path` that leads to it. Fails with ENOENT if it is no
-    /// file or has no name, and with ESTALE if it waits to be deleted. With `objs` the answer has such a list for each of them in `objects`, those that
+    /// Returns what object `obj` of a file system is: `zs_gen`, `zs_mode`, `zs_links`, `zs_ctime`, and the `path` that leads to it. Fails with ENOTSUP if it is no
+    /// file, with ENOENT if there is none or it has no name, with EINVAL if there can be none, and with ESTALE if it waits to be deleted. With `objs` the answer has such a list for each of them in `objects`, those that
     /// failed with `errno`, and in `shares` the folder of shares, if there is one, which is no file.
     ObjToStats,
     /// Writes the objects of a file system or snapshot that may differ from those of its snapshot `fromsnap` to the file `fd` of the caller
-    /// ([`DiffRecord`](crate::DiffRecord)). OpenZFS takes a snapshot of a file system for that; here a request sees one state of the pool anyway.
+    /// ([`DiffRecord`](crate::DiffRecord)). OpenZFS takes a snapshot of a file system for that; here the requests about its objects that follow see the same state of the
+    /// pool ([`Kept`](crate::Kept)).
     Diff,
     /// Returns all properties of the pool, and those of `get_props_names` that are not among all, each with `value` and `source`.
     PoolGetProps,
@@ -153,7 +154,7 @@ pub enum Ioc {
     InheritProp,
     /// Loads the key in `hidden_args`; with `noop` it is only checked. A state that is open for reading takes one as well, as it changes nothing on disk.
     LoadKey,
-    /// Forgets the key.
+    /// Forgets the key. As with [`Ioc::LoadKey`], that can be one of a state that is open for reading.
     UnloadKey,
     /// Another key (`crypt_cmd` 2 or none: with `hidden_args` and `props`), the parent's (3), or the same without rewrapping (4, 5).
     ChangeKey,
@@ -263,6 +264,77 @@ const RECV_NEW: &[Key] = &[
 ];
 
 impl Ioc {
+    /// All requests there are.
+    pub const ALL: [Ioc; 67] = [
+        Ioc::LogHistory,
+        Ioc::PoolSync,
+        Ioc::PoolCheckpoint,
+        Ioc::PoolDiscardCheckpoint,
+        Ioc::PoolSetProps,
+        Ioc::PoolUpgrade,
+        Ioc::Clear,
+        Ioc::PoolReopen,
+        Ioc::VdevSetState,
+        Ioc::PoolExport,
+        Ioc::PoolDestroy,
+        Ioc::PoolCondense,
+        Ioc::VdevSetProps,
+        Ioc::PoolCreate,
+        Ioc::VdevAdd,
+        Ioc::VdevRemove,
+        Ioc::VdevAttach,
+        Ioc::VdevDetach,
+        Ioc::PoolGetHistory,
+        Ioc::SendNew,
+        Ioc::RecvNew,
+        Ioc::EventsNext,
+        Ioc::EventsClear,
+        Ioc::EventsSeek,
+        Ioc::PoolConfigs,
+        Ioc::PoolTryImport,
+        Ioc::PoolImport,
+        Ioc::PoolStats,
+        Ioc::ErrorLog,
+        Ioc::DsobjToDsname,
+        Ioc::ObjToPath,
+        Ioc::NextObj,
+        Ioc::ObjToStats,
+        Ioc::Diff,
+        Ioc::PoolGetProps,
+        Ioc::VdevGetProps,
+        Ioc::ObjsetStats,
+        Ioc::DatasetListNext,
+        Ioc::SnapshotListNext,
+        Ioc::PoolPrefetch,
+        Ioc::GetHolds,
+        Ioc::GetBookmarks,
+        Ioc::GetBookmarkProps,
+        Ioc::SendSpace,
+        Ioc::UserspaceMany,
+        Ioc::Create,
+        Ioc::Clone,
+        Ioc::Destroy,
+        Ioc::Snapshot,
+        Ioc::DestroySnaps,
+        Ioc::SpaceSnaps,
+        Ioc::Bookmark,
+        Ioc::DestroyBookmarks,
+        Ioc::Hold,
+        Ioc::Release,
+        Ioc::Promote,
+        Ioc::Rename,
+        Ioc::Rollback,
+        Ioc::SetProp,
+        Ioc::InheritProp,
+        Ioc::LoadKey,
+        Ioc::UnloadKey,
+        Ioc::ChangeKey,
+        Ioc::WaitFs,
+        Ioc::PoolScrub,
+        Ioc::Wait,
+        Ioc::DdtPrune,
+    ];
+
     /// The name by which it is known in a pool's history.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -548,6 +620,12 @@ mod tests {
 
     fn errno(ioc: Ioc, pairs: Vec<(&str, nvlist::Value)>) -> Errno {
         ioc.check(&list(pairs)).map_or_else(|e| e.errno(), |()| DONE)
+    }
+
+    #[test]
+    fn all_requests_are_listed() {
+        assert!(Ioc::ALL.iter().enumerate().all(|(n, ioc)| *ioc as usize == n));
+        assert_eq!(Ioc::ALL.len(), Ioc::DdtPrune as usize + 1, "that is the last one");
     }
 
     #[test]

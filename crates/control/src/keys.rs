@@ -57,6 +57,16 @@ impl ReadOnlyControl {
         self.view.load_key(name, &key)?;
         Ok(NvList::new())
     }
+
+    /// Forgets a key that was loaded into a state that was opened for reading.
+    pub(crate) fn unload_key(&self, name: &str) -> Result<NvList, Failed> {
+        self.view.encryption_root(name)?;
+        if self.view.dataset(name)?.key_status()? != KeyStatus::Available {
+            return Err(PoolError::Refused { name: name.to_owned(), why: Refusal::KeyUnavailable }.into());
+        }
+        self.view.unload_key(name)?;
+        Ok(NvList::new())
+    }
 }
 
 impl Control {

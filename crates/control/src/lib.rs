@@ -8,16 +8,19 @@
 //! sent. Devices that requests name are opened by [`Devices`], which locks them as the program does it.
 //!
 //! # How a request goes
-//! Its name is held against the kind that the request takes ([`NameKind`]), and its list against the keys of the request, by name and type ([`Ioc`]); what is in it is decoded (`decode`); values of properties are
+//! The door that takes requests of other processes checks whether the caller may make it ([`Ioc::check_caller`]). Its name is held against the kind that the request takes
+//! ([`NameKind`]), the pool against the states in which it takes it ([`PoolCheck`]), and its list against the keys of the request, by name and type ([`Ioc`]); what is in it is decoded (`decode`); values of properties are
 //! held against what the pool can do ([`feature_of`]); then one method of [`pool::Spa`] does the work, all or none of it.
 //!
 //! # Absent
-//! Texts for users, terminals, and the question whether the caller may: that is the command's matter.
+//! Texts for users, and terminals.
 //!
 //! OpenZFS: `zfs_ioctl.c`, `libzfs_core.c`.
 #![forbid(unsafe_code)]
 
+mod all_kept;
 mod caller;
+mod cancel;
 mod control;
 mod create_pool;
 mod datasets;
@@ -28,11 +31,13 @@ mod error;
 mod error_log;
 mod events;
 mod ioc;
+mod kept;
 mod keys;
 mod listing;
 mod names;
 mod new_vdevs;
 mod objects;
+mod policy;
 mod pools;
 mod props;
 mod quotas;
@@ -45,7 +50,9 @@ mod upkeep;
 mod userspace;
 mod vdevs;
 
+pub use all_kept::AllKept;
 pub use caller::{Caller, Files, Source};
+pub use cancel::{CancelToken, Canceller};
 pub use control::Control;
 pub use create_pool::TRANSIENT;
 pub use devices::{Devices, Opened, Plain};
@@ -54,8 +61,10 @@ pub use error::{Error, Failed};
 pub use error_log::ERROR_WORDS;
 pub use events::{EventSource, Events};
 pub use ioc::Ioc;
+pub use kept::Kept;
 pub use names::NameKind;
 pub use new_vdevs::NewVdevs;
+pub use policy::{On, Permission, PoolCheck, Who};
 pub use props::feature_of;
 pub use read_only::ReadOnlyControl;
 pub use traced::traced;

@@ -1,11 +1,11 @@
 //! Objects of a file system by their numbers: what they are, the paths that lead to them, and which there are (OpenZFS: `zfs_ioc_obj_to_stats`,
 //! `zfs_obj_to_path`, `zfs_ioc_next_obj`).
 //!
-//! Two snapshots are compared by asking for every object that may differ on both sides. So a [`ReadOnlyControl`] keeps the file systems that it was asked about
-//! last, each with its queue of deleted files and the names in directories that paths went through.
+//! Two snapshots are compared by asking for every object that may differ on both sides. So a caller's requests share the file systems that were asked about
+//! last ([`Kept`]), each with its queue of deleted files and the names in directories that paths went through.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use base::{Errno, ObjectId};
 use nvlist::{NvList, Value as Nv};
@@ -19,40 +19,13 @@ use crate::{Error, Failed, ReadOnlyControl};
 const OBJECTS_MAX: usize = 1 << 12;
 /// Bytes of paths from which on an answer names no further objects; the caller asks for the rest again.
 const PATHS_BYTES: usize = 4 << 20;
-/// File systems that are kept: the two that are compared.
-const KEPT_MAX: usize = 2;
 /// Names of directories that are kept of each, but those of one directory in any case.
 const NAMES_MAX: usize = 1 << 20;
 /// Directories above a file that a path is made of.
 const DEPTH_MAX: usize = 1 << 12;
 
-/// A file system that was asked about. Requests about it take turns.
-type Shared = Arc<Mutex<Paths>>;
-
-/// The file systems that were asked about last, by the object numbers of their datasets.
-#[derive(Clone, Default)]
-pub(crate) struct Kept(Arc<Mutex<Vec<(ObjectId, Shared)>>>);
-
-impl std::fmt::Debug for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive()
-    }
-}
-
-impl Kept {
-    fn of(&self, dataset: &Dataset) -> Result<Shared, Failed> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, paths)) = kept.iter().find(|(id, _)| *id == dataset.id()) {
-            return Ok(paths.clone());
-        }
-        let paths = Arc::new(Mutex::new(Paths::open(dataset)?));
-        if kept.len() == KEPT_MAX {
-            kept.remove(0);
-        }
-        kept.push((dataset.id(), paths.clone()));
-        Ok(paths)
-    }
-}
+/// Numbers of objects end here (OpenZFS: `DN_MAX_OBJECT`), but for those of the objects that count what users have.
+const OBJECT_END: u64 = 1 << 48;
 
 impl ReadOnlyControl {
     pub(crate) fn next_obj(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
@@ -91,7 +64,7 @@ impl ReadOnlyControl {
         if dataset.head_kind()? != Kind::Filesystem {
             return Err(Error::Invalid(format!("'{name}' is not a file system")).into());
         }
-        let paths = self.kept.of(&dataset)?;
+        let paths = self.kept.paths(&dataset)?;
         let mut paths = paths.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(several) = several else {
             let (stats, errno) = paths.stats(ObjectId(require_u64(input, "obj")?))?;
@@ -132,8 +105,50 @@ impl ReadOnlyControl {
     }
 }
 
+/// The reason why an object is not looked up.
+enum Unknown {
+    /// It has no stats or no path, as OpenZFS's number says.
+    Errno(Errno),
+    /// The file system cannot be read.
+    Failed(zpl::Error),
+}
+
+impl From<zpl::Error> for Unknown {
+    fn from(e: zpl::Error) -> Unknown {
+        match e {
+            // an object that is no file, and a parent that is no directory
+            zpl::Error::NotA { .. } => Unknown::Errno(Errno::ENOTSUP),
+            zpl::Error::NotDirectory { .. } => Unknown::Errno(Errno::EINVAL),
+            e if is_missing(&e) => Unknown::Errno(Errno::ENOENT),
+            e => Unknown::Failed(e),
+        }
+    }
+}
+
+/// The path of an object.
+///
+/// # Errors
+/// As OpenZFS's `zfs_obj_to_path` has them: ENOENT if there is none, ENOTSUP if it is no file, ESTALE if it waits to be deleted.
+pub(crate) fn path_of(fs: &FileSystem, object: ObjectId) -> Result<Vec<u8>, Failed> {
+    let known = |errno| Failed { errno, ..Error::NoObject.into() };
+    if !is_number(object) {
+        return Err(known(Errno::EINVAL));
+    }
+    fs.path_of(object).map_err(|e| match (Unknown::from(e), fs.delete_queue()) {
+        (Unknown::Errno(Errno::ENOENT), Ok(deleted)) if deleted.contains(&object) => known(Errno::ESTALE),
+        (Unknown::Errno(errno), _) => known(errno),
+        (Unknown::Failed(e), _) => e.into(),
+    })
+}
+
+/// Whether an object can have this number.
+fn is_number(object: ObjectId) -> bool {
+    let is_special = dmu::Special::ALL.into_iter().any(|special| special.id() == object);
+    object != ObjectId(0) && (object.0 < OBJECT_END || is_special)
+}
+
 /// A file system in which objects are looked up by their numbers.
-struct Paths {
+pub(crate) struct Paths {
     fs: FileSystem,
     deleted: HashSet<ObjectId>,
     /// The names of the objects in each directory.
@@ -143,21 +158,23 @@ struct Paths {
 }
 
 impl Paths {
-    fn open(dataset: &Dataset) -> Result<Paths, zpl::Error> {
+    pub(crate) fn open(dataset: &Dataset) -> Result<Paths, zpl::Error> {
         let fs = FileSystem::open(dataset)?;
         let deleted = fs.delete_queue()?.into_iter().collect();
         Ok(Paths { fs, deleted, names: HashMap::new(), count: 0 })
     }
 
-    /// What is known of an object. Without a path it has an errno: ENOENT if it is no file, or no name leads to it, ESTALE if it waits to be
-    /// deleted.
+    /// What is known of an object. Without a path it has an errno, as OpenZFS's `zfs_obj_to_stats` has it: EINVAL if no object can have its number, ENOTSUP
+    /// if it is no file, ENOENT if there is none or no name leads to it, ESTALE if it waits to be deleted.
     fn stats(&mut self, object: ObjectId) -> Result<(NvList, Option<Errno>), zpl::Error> {
         let mut out = NvList::new();
-        let node = match self.fs.node(object) {
+        if !is_number(object) {
+            return Ok((out, Some(Errno::EINVAL)));
+        }
+        let node = match self.fs.node(object).map_err(Unknown::from) {
             Ok(node) => node,
-            Err(zpl::Error::NotA { .. }) => return Ok((out, Some(Errno::ENOENT))),
-            Err(e) if is_missing(&e) => return Ok((out, Some(Errno::ENOENT))),
-            Err(e) => return Err(e),
+            Err(Unknown::Errno(errno)) => return Ok((out, Some(errno))),
+            Err(Unknown::Failed(e)) => return Err(e),
         };
         let attrs = node.attrs();
         out.insert("zs_gen", attrs.generation);
@@ -167,23 +184,20 @@ impl Paths {
         if self.deleted.contains(&object) {
             return Ok((out, Some(Errno::ESTALE)));
         }
-        match self.path(object)? {
-            Some(path) => out.insert("path", Nv::String(path.into())),
-            None => return Ok((out, Some(Errno::ENOENT))),
+        match self.path(object) {
+            Ok(path) => out.insert("path", Nv::String(path.into())),
+            Err(Unknown::Errno(errno)) => return Ok((out, Some(errno))),
+            Err(Unknown::Failed(e)) => return Err(e),
         }
         Ok((out, None))
     }
 
     /// The path of an object: the names of all directories above it.
-    fn path(&mut self, object: ObjectId) -> Result<Option<Vec<u8>>, zpl::Error> {
+    fn path(&mut self, object: ObjectId) -> Result<Vec<u8>, Unknown> {
         let mut pieces: Vec<Vec<u8>> = Vec::new();
         let mut at = object;
         while at != self.fs.root() && pieces.len() < DEPTH_MAX {
-            let node = match self.fs.node(at) {
-                Ok(node) => node,
-                Err(e) if is_missing(&e) => return Ok(None),
-                Err(e) => return Err(e),
-            };
+            let node = self.fs.node(at)?;
             let attrs = node.attrs();
             if attrs.parent == at {
                 break;
@@ -191,10 +205,8 @@ impl Paths {
             if attrs.flags.has(FileFlags::XATTR) && attrs.kind() == zpl::Kind::Directory {
                 pieces.push(b"<xattrdir>".to_vec());
             } else {
-                match self.names_in(attrs.parent)?.get(&at) {
-                    Some(name) => pieces.push(name.clone()),
-                    None => return Ok(None),
-                }
+                let name = self.names_in(attrs.parent)?.get(&at).cloned();
+                pieces.push(name.ok_or(Unknown::Errno(Errno::ENOENT))?);
             }
             at = attrs.parent;
         }
@@ -206,7 +218,7 @@ impl Paths {
         if path.is_empty() {
             path.push(b'/');
         }
-        Ok(Some(path))
+        Ok(path)
     }
 
     fn names_in(&mut self, dir: ObjectId) -> Result<&HashMap<ObjectId, Vec<u8>>, zpl::Error> {
@@ -224,16 +236,9 @@ impl Paths {
 
     fn read_names(&self, dir: ObjectId) -> Result<HashMap<ObjectId, Vec<u8>>, zpl::Error> {
         let mut names: HashMap<ObjectId, Vec<u8>> = HashMap::new();
-        match self.fs.read_dir(dir) {
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = entry?;
-                    names.entry(entry.object).or_insert(entry.name);
-                }
-            }
-            Err(zpl::Error::NotDirectory { .. }) => {}
-            Err(e) if is_missing(&e) => {}
-            Err(e) => return Err(e),
+        for entry in self.fs.read_dir(dir)? {
+            let entry = entry?;
+            names.entry(entry.object).or_insert(entry.name);
         }
         Ok(names)
     }

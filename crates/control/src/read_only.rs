@@ -5,13 +5,13 @@ use std::sync::{Arc, PoisonError};
 use base::{Guid, ObjectId};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
-use pool::{Bookmark, Dataset, Error as PoolError, KeyStatus, Pool, Refusal, Space, Value};
+use pool::{Bookmark, Dataset, Error as PoolError, KeyStatus, Pool, Refusal, Spa, Space, Value};
 use stream::send::{Base, ResumeAt, Saved, SendFlags, estimate, measure};
 use vdev::LostBlock;
 
+use crate::cancel::Sink;
 use crate::decode::require_str;
-use crate::objects::Kept;
-use crate::{Caller, Error, Failed, Files, Ioc, names, stats, traced};
+use crate::{Caller, CancelToken, Error, Failed, Files, Ioc, Kept, names, stats, traced};
 
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
@@ -19,7 +19,7 @@ const PREFETCH_BRT: i32 = 2;
 /// The end of a redaction list that is whole.
 const COMPLETE: (ObjectId, u64) = (ObjectId(u64::MAX), u64::MAX);
 
-/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read; a key is loaded
+/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read; keys are loaded and unloaded
 /// nevertheless, for what is read of this state.
 #[derive(Clone, Debug)]
 pub struct ReadOnlyControl {
@@ -28,13 +28,16 @@ pub struct ReadOnlyControl {
     /// The caller, if he is known.
     uid: Option<u32>,
     pub(crate) kept: Kept,
+    /// Ends a stream that is sent.
+    cancel: CancelToken,
 }
 
 impl ReadOnlyControl {
     /// Takes requests about `view`.
     #[must_use]
     pub fn new(view: Arc<Pool>) -> ReadOnlyControl {
-        ReadOnlyControl { view, files: Files::default(), uid: None, kept: Kept::default() }
+        let (files, kept, cancel) = (Files::default(), Kept::default(), CancelToken::default());
+        ReadOnlyControl { view, files, uid: None, kept, cancel }
     }
 
     /// The same for a caller, to whose files streams can be sent.
@@ -43,10 +46,22 @@ impl ReadOnlyControl {
         ReadOnlyControl { files: caller.files.clone(), uid: Some(caller.uid), ..self }
     }
 
-    /// The same in another state of the pool.
+    /// The same in another state of the pool, in which nothing of this one is kept.
     #[must_use]
     pub fn seen_in(self, view: &Arc<Pool>) -> ReadOnlyControl {
-        ReadOnlyControl { view: view.clone(), ..self }
+        ReadOnlyControl { view: view.clone(), kept: Kept::default(), ..self }
+    }
+
+    /// The same with what other requests of the caller have opened.
+    #[must_use]
+    pub fn keeping(self, kept: &Kept) -> ReadOnlyControl {
+        ReadOnlyControl { kept: kept.clone(), ..self }
+    }
+
+    /// The same with streams that `cancel` ends.
+    #[must_use]
+    pub fn until(self, cancel: &CancelToken) -> ReadOnlyControl {
+        ReadOnlyControl { cancel: cancel.clone(), ..self }
     }
 
     /// Answers what is asked.
@@ -56,6 +71,9 @@ impl ReadOnlyControl {
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         traced(ioc, self.view.name(), self.uid, || {
             ioc.check_name(name, self.view.name())?;
+            if ioc.pool_check().readonly {
+                return Err(Error::ReadOnly.into());
+            }
             ioc.check(input)?;
             self.answer(ioc, name, input)
         })
@@ -85,6 +103,7 @@ impl ReadOnlyControl {
             Ioc::SnapshotListNext => self.snapshot_list(name, input),
             Ioc::UserspaceMany => self.userspace_many(name, input),
             Ioc::LoadKey => self.load_key(name, input),
+            Ioc::UnloadKey => self.unload_key(name),
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             _ => Err(Error::ReadOnly.into()),
         }
@@ -165,8 +184,9 @@ impl ReadOnlyControl {
             Some(Start::Mark(from)) => Some(Base::of_bookmark(&from, &to).map_err(Error::Send)?),
         };
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = stream::send::send(&to, base.as_ref(), &flags, &mut **output, &progress);
-        sent.map_err(Error::Send)?;
+        let mut output = Sink { output: &mut **output, cancel: &self.cancel };
+        let sent = stream::send::send(&to, base.as_ref(), &flags, &mut output, &progress);
+        sent.map_err(|e| if self.cancel.is_cancelled() { Error::Cancelled } else { Error::Send(e) })?;
         Ok(NvList::new())
     }
 
@@ -339,6 +359,18 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
         add("redact_snaps", Nv::Uint64Array(list.snaps.into_iter().map(|guid| guid.0).collect()));
     }
     Ok(out)
+}
+
+/// The properties of a suspended pool that are known without its devices.
+pub(crate) fn suspended_props(spa: &Spa) -> NvList {
+    let known = [
+        ("name", PropValue::text(spa.name())),
+        ("health", PropValue::text("SUSPENDED")),
+        ("guid", PropValue::computed(spa.guid().0)),
+    ];
+    let mut out = NvList::new();
+    known.iter().for_each(|(name, value)| out.insert(*name, numbered(value)));
+    out
 }
 
 /// A property of a pool or vdev: its source is a number (OpenZFS: `zprop_source_t`).

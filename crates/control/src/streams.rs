@@ -36,7 +36,9 @@ impl Control {
         let number = input.get_i32("input_fd").unwrap_or(-1);
         let from = self.caller.files.source(number).ok_or(Error::BadFile(number))?;
         let record = input.get_byte_array("begin_record").unwrap_or_default();
-        let received = self.receive_from(&from, record, &args)?;
+        *from.cancel.lock().unwrap_or_else(PoisonError::into_inner) = self.cancel.clone();
+        let received = self.receive_from(&from, record, &args);
+        let received = received.map_err(|e| if self.cancel.is_cancelled() { Error::Cancelled } else { e })?;
         let came = came_props(input.get_nvlist("props"));
         let mut out = NvList::new();
         out.insert("read_bytes", received.bytes);

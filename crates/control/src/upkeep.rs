@@ -96,7 +96,7 @@ impl Control {
         Ok(NvList::new())
     }
 
-    /// Waits for the end of an activity (OpenZFS: `zfs_ioc_wait`).
+    /// Waits for the end of an activity (OpenZFS: `zfs_ioc_wait`), or until its caller ends the wait.
     pub(crate) fn wait(&self, input: &NvList) -> Result<NvList, Failed> {
         let number = input.get_i32("wait_activity").and_then(|number| usize::try_from(number).ok());
         let activity = number.and_then(|number| Activity::ALL.get(number)).copied();
@@ -104,8 +104,15 @@ impl Control {
         if input.contains("wait_tag") && !matches!(activity, Activity::Initialize | Activity::Trim) {
             return Err(Error::Invalid("only the activities of single devices have tags".to_owned()).into());
         }
+        let waited = match self.cancel.can_be_cancelled() {
+            true => self.spa.wait_activity_while(activity, &|| !self.cancel.is_cancelled())?,
+            false => self.spa.wait_activity(activity)?,
+        };
+        if self.cancel.is_cancelled() {
+            return Err(Error::Cancelled.into());
+        }
         let mut out = NvList::new();
-        out.insert("wait_waited", self.spa.wait_activity(activity)?);
+        out.insert("wait_waited", waited);
         Ok(out)
     }
 

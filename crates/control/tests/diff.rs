@@ -5,9 +5,10 @@ mod support;
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use base::{Errno, ObjectId};
-use control::{Control, DiffRecord, Ioc, ReadOnlyControl};
+use control::{AllKept, Control, DiffRecord, Ioc, Kept, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use support::pool;
 use zpl::live::{Cred, NewFile, Zfs};
@@ -123,7 +124,17 @@ fn objects_are_known_by_their_numbers() {
     };
     assert_eq!(path("t@one", ObjectId(gone)), Ok("/gone".to_owned()));
     assert_eq!((path("t", ObjectId(gone)), path("t@one", ObjectId(new))), (Err(Errno::ENOENT), Err(Errno::ENOENT)));
-    assert_eq!(path("t", ObjectId(u64::MAX)), Err(Errno::ENOENT));
+    // the master node is no file, and neither are the objects that count what users have; others have no number
+    assert_eq!([1, u64::MAX].map(|object| path("t", ObjectId(object))), [const { Err(Errno::ENOTSUP) }; 2]);
+    assert_eq!([0, 1 << 48].map(|object| path("t", ObjectId(object))), [const { Err(Errno::EINVAL) }; 2]);
+    let whole_path = |object: u64| {
+        let input = list(&[("obj", object.into())]);
+        look.call(Ioc::ObjToPath, "t", &input).map(drop).map_err(|e| e.errno)
+    };
+    assert_eq!(
+        [kept, gone, 1, 0].map(whole_path),
+        [Ok(()), Err(Errno::ENOENT), Err(Errno::ENOTSUP), Err(Errno::EINVAL)]
+    );
     assert_eq!(
         (path("t@two", ObjectId(kept)), path("t@two", ObjectId(new))),
         (Ok("/kept".to_owned()), Ok("/new".to_owned()))
@@ -137,9 +148,9 @@ fn objects_are_known_by_their_numbers() {
     let answer = many(vec![new, gone, 0, kept]).unwrap();
     let errno = |one: &NvList| one.get_i32("errno").map(Errno::from_raw);
     let errnos: Vec<_> = answer.get_nvlist_array("objects").unwrap().iter().map(errno).collect();
-    assert_eq!(errnos, [None, Some(Errno::ENOENT), Some(Errno::ENOENT), None]);
+    assert_eq!(errnos, [None, Some(Errno::ENOENT), Some(Errno::EINVAL), None]);
     assert!(many(Vec::new()).unwrap().get_nvlist_array("objects").is_none_or(<[NvList]>::is_empty));
-    assert_eq!(many(vec![ObjectId(kept).0; 4097]).unwrap_err().errno, Errno::EINVAL);
+    assert_eq!(many(vec![kept; 4097]).unwrap_err().errno, Errno::EINVAL);
     assert_eq!(look.call(Ioc::ObjToStats, "t", &NvList::new()).unwrap_err().errno, Errno::EINVAL);
     assert_eq!(one("t@none", ObjectId(kept)).unwrap_err().errno, Errno::ENOENT);
 }
@@ -169,4 +180,66 @@ fn objects_follow_on_each_other() {
     assert_eq!(up_to(0, u64::MAX), all);
     assert_eq!(up_to(0, kept), all.iter().copied().filter(|object| *object <= kept).collect::<Vec<_>>());
     assert_eq!((up_to(kept, kept), up_to(u64::MAX, 0)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_state_that_nobody_asks_for_any_more_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let (all, kept, other) = (AllKept::new(Duration::from_millis(200)), Kept::default(), Kept::default());
+    [&kept, &other].into_iter().for_each(|kept| all.add(kept));
+    changed(&control);
+    let seen = Arc::downgrade(&control.spa().view().unwrap());
+    records(&control.clone().keeping(&kept), "t@one", "t").unwrap();
+    // a later state is the current one
+    control.clone().keeping(&other).call(Ioc::PoolSync, "t", &list(&[("force", true.into())])).unwrap();
+    snapshot(&control.clone().keeping(&other), "t@three");
+    control.spa().view().unwrap();
+    assert!(seen.upgrade().is_some());
+    all.watch();
+    let begun = Instant::now();
+    while seen.upgrade().is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_diff_whose_state_is_overtaken_fails_until_it_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let [kept, ..] = changed(&control);
+    let stats = || control.call(Ioc::ObjToStats, "t", &list(&[("obj", kept.into())])).map(drop).map_err(|e| e.errno);
+    records(&control, "t@one", "t").unwrap();
+    assert_eq!(stats(), Ok(()));
+    let fs = Zfs::open(control.spa(), "t").unwrap();
+    let (root, new) = (fs.fs().root(), NewFile::new(zpl::Kind::File, 0o644));
+    let full = fs.create(&Cred::ROOT, root, b"full", &new).unwrap().0;
+    let mut at = 0;
+    while fs.write(&Cred::ROOT, full, at, &base::Env::noise(at, 1 << 20)).is_ok() {
+        at += 1 << 20;
+    }
+    assert_eq!(stats(), Err(Errno::EIO));
+    assert_eq!(stats(), Err(Errno::EIO));
+    records(&control, "t@one", "t").unwrap();
+    assert_eq!(stats(), Ok(()));
+}
+
+#[test]
+fn what_was_opened_before_a_change_is_not_kept_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let (kept, view) = (Kept::default(), control.spa().view().unwrap());
+    let changed_meanwhile = || {
+        kept.forget();
+        Ok(view.clone())
+    };
+    kept.view(Ioc::Diff, "t", changed_meanwhile).unwrap();
+    let asked_again = std::cell::Cell::new(false);
+    let now = || {
+        asked_again.set(true);
+        Ok(view.clone())
+    };
+    kept.view(Ioc::ObjToStats, "t", now).unwrap();
+    assert!(asked_again.get());
 }

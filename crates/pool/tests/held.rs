@@ -218,13 +218,15 @@ fn a_view_keeps_what_it_leads_to() {
 }
 
 #[test]
-fn a_reader_is_told_before_its_space_is_used() {
+fn a_reader_and_a_view_are_told_before_their_space_is_used() {
     let lab = Lab::new();
     let spa = lab.make("");
     let id = file(&spa, 5);
     let before = spa.uberblock().txg;
     lab.outside.reads.store(before.0, Ordering::SeqCst);
+    let view = spa.view().unwrap();
     free(&spa, id);
+    assert!(!view.is_overtaken());
     let full = object(&spa);
     let mut at = 0;
     let mut used = None;
@@ -237,7 +239,9 @@ fn a_reader_is_told_before_its_space_is_used() {
     let used = used.expect("the pool is full, and nobody was told");
     assert!(at >= used + LEN * 3 / 4, "{used} bytes were written beside the reader, and {at} in all");
     assert!(lab.outside.overtaken.load(Ordering::SeqCst) > before.0);
-    drop(full);
+    assert!(view.is_overtaken());
+    drop((full, view));
+    assert!(!spa.view().unwrap().is_overtaken());
     lab.judged(spa);
 }
 

@@ -220,7 +220,7 @@ impl<'a> Import<'a> {
     ///
     /// # Errors
     /// When the pool is suspended, or the record cannot be written. The pool stays open.
-    pub(crate) fn remember(self, spa: &Arc<Spa>) -> Result<(), Failed> {
+    pub(crate) fn remember(self, spa: &Arc<Spa>) -> Result<Imported, Failed> {
         let view = spa.view()?;
         let renamed = self.other_name().filter(|_| !self.how.temporary_name);
         // the state that was rewound to is the newest now
@@ -234,7 +234,8 @@ impl<'a> Import<'a> {
         };
         let remembered = records::remember(&record);
         note_import(&record);
-        remembered.map_err(opening)
+        remembered.map_err(opening)?;
+        Ok(record)
     }
 
     /// The name that the pool gets, if it is another.

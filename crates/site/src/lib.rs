@@ -21,7 +21,7 @@
 //! # Use
 //! A [`Site`] is a process's handle: it opens imported pools for reading or for writing, once each. A [`Front`] takes its warnings. The records
 //! themselves can be used without one. What commands show of a pool they ask a [`Query`], which knows what all processes have counted. A
-//! [`Machine`] takes all requests there are, about one pool or all: it is what a server hands them to.
+//! [`Machine`] takes all requests there are, about one pool or all, from many callers at once, and keeps pools open: it is what a server hands them to.
 //!
 //! # What a crash leaves
 //! Files that nobody has locked are stale, and the next process that meets them removes them. Records are replaced as a whole.
@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod catch_up;
 pub mod devices;
 mod error;
 pub mod events;
@@ -55,8 +56,9 @@ mod vdevs;
 pub mod with_log;
 pub mod writing;
 
+pub use catch_up::{CaughtUp, catch_up};
 pub use error::Error;
-pub use machine::Machine;
+pub use machine::{Machine, Session};
 pub use query::{Query, place_devices};
 pub use records::Imported;
 pub use site::{Front, Silent, Site};

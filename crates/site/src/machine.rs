@@ -1,169 +1,108 @@
 //! The one door to the pools of this machine: every request of `control`, and those about all pools.
 //!
-//! A [`Machine`] answers by itself what is about the machine: the pools that are imported ([`Ioc::PoolConfigs`]), and one that could be
-//! ([`Ioc::PoolTryImport`]); a pool that becomes one of this machine ([`Ioc::PoolImport`], [`Ioc::PoolCreate`]) or ceases to be
-//! ([`Ioc::PoolExport`], [`Ioc::PoolDestroy`]); the events of all pools. A question about one pool goes to a [`Query`](crate::Query), and a change to a
-//! [`Control`] on the pool, which is opened for it unless this process has it open for a change already ([`Site::show_changes`]).
+//! # What it is
+//! A [`Machine`] is what a server hands requests to: many threads use it at once. Each caller has a [`Session`], which answers by itself what is about the machine: the
+//! pools that are imported ([`Ioc::PoolConfigs`]), and one that could be ([`Ioc::PoolTryImport`]); a pool that becomes one of this machine ([`Ioc::PoolImport`],
+//! [`Ioc::PoolCreate`]) or ceases to be ([`Ioc::PoolExport`], [`Ioc::PoolDestroy`]); the events of all pools. A question about one pool goes to a [`Query`](crate::Query), and a
+//! change to a [`Control`] on the pool.
 //!
-//! OpenZFS: `zfsdev_ioctl_common`.
+//! # Who may ask
+//! [`Session::call`] checks the caller first of all ([`Ioc::check_caller`]): before a name is looked up, so that nothing is told to those who may not ask. The
+//! user who owns the state folder may do all that root may, where the process is his ([`records::owner`](crate::records::owner)). A session of the process itself ([`Machine::own_session`]) is not checked.
+//!
+//! # Pools stay open
+//! A pool that was opened for a change stays open, with the keys that were loaded, until it is [closed](Machine::close), exported or destroyed, or the machine is dropped
+//! with all its sessions; and so does one that was imported to be read. A question alone opens no pool for a change: one that is not open yet is read as its devices have it, and
+//! another process may write it. Requests to one pool run at the same time; only one that opens the pool lets others wait. Exporting and destroying waits a moment for them, and then
+//! fails with EBUSY as in OpenZFS; but those who wait for an activity of the pool do not keep it. Who is not the owner has no pool opened for a change.
+//!
+//! Before the first change the pool is brought to where its last user has left it: logs are replayed ([`Site::replay`]), and devices that were away brought up to date
+//! ([`Site::catch_up`]). Requests to a suspended pool may have it locked for as long as its devices are away: it can be cleared and closed past them.
+//!
+//! # What a session keeps
+//! Its place among the events, and what its diffs have opened ([`control::Kept`]), for a minute. Waits end when the token of the request says so.
+//!
+//! OpenZFS: `zfsdev_ioctl_common`, `zfs_onexit_init`.
 
 mod imports;
+mod pools;
+mod session;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use control::{Caller, Control, EventSource, Events, Failed, Ioc, NewVdevs, traced};
-use nvlist::NvList;
+use control::{Caller, Failed};
 use pool::Spa;
-use pool::events::News;
 
-use crate::error::opening;
-use crate::{Error, Imported, Site, events, records, writing};
+use pools::Pools;
 
-/// Interval at which new events are looked for.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::{Imported, Site};
 
-/// The requests of one caller to the pools of this machine.
-pub struct Machine {
-    site: Site,
-    caller: Caller,
-    events: Events,
-    keeps_open: bool,
-}
+pub use session::Session;
+
+/// The pools of this machine, for those who make requests to them. A clone is the same.
+#[derive(Clone)]
+pub struct Machine(Arc<Pools>);
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machine").field("site", &self.site).field("caller", &self.caller).finish_non_exhaustive()
+        f.debug_struct("Machine").field("open", &self.open_pools()).finish_non_exhaustive()
     }
 }
 
 impl Machine {
-    /// Takes requests from `caller` to the pools of `site`.
+    /// Takes requests to the pools of `site`. None is open yet.
     #[must_use]
-    pub fn new(site: Site, caller: Caller) -> Machine {
-        Machine { site, caller, events: Events::default(), keeps_open: false }
+    pub fn new(site: Site) -> Machine {
+        Machine(Arc::new(Pools::new(site)))
     }
 
-    /// The same, but a pool that it imports stays open for changes by this process ([`Site::changing`]), which closes it.
+    /// The requests of a caller, who may make those that are open to him.
     #[must_use]
-    pub fn keeping_open(self) -> Machine {
-        Machine { keeps_open: true, ..self }
+    pub fn session(&self, caller: Caller) -> Session {
+        Session::new(self.0.clone(), caller, Some(crate::records::owner()))
     }
 
-    /// Answers what is asked, or does it: after that it is on disk, and the pool is closed.
+    /// The requests of this process itself, which may make all: the system decides what it can do with devices.
+    #[must_use]
+    pub fn own_session(&self, caller: Caller) -> Session {
+        Session::new(self.0.clone(), caller, None)
+    }
+
+    /// Opens an imported pool, if it is not open, and keeps it so: for a change, unless it was imported to be read.
     ///
     /// # Errors
-    /// As [`Control::call`]; ENOENT for a pool that is not imported, EROFS for a change of one that was imported read-only.
-    pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let pool = ioc.pool_of(name)?;
-        ioc.check(input)?;
-        let traced = |work: &dyn Fn() -> Result<NvList, Failed>| traced(ioc, pool, Some(self.caller.uid), work);
-        match ioc {
-            Ioc::PoolConfigs => traced(&|| self.configs()),
-            Ioc::PoolTryImport => traced(&|| self.try_import(input)),
-            Ioc::PoolImport => traced(&|| self.import(name, input)),
-            Ioc::PoolCreate => traced(&|| self.create(name, input)),
-            Ioc::PoolExport | Ioc::PoolDestroy => self.leave(ioc, pool, input),
-            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
-                traced(&|| self.events.call(&OfMachine, ioc, input))
-            }
-            ioc if ioc.looks() => {
-                let pool = self.site.open(&self.record(pool)?).map_err(opening)?;
-                self.site.query(&pool).of(&self.caller).call(ioc, name, input)
-            }
-            ioc => self.change(ioc, &self.record(pool)?, (name, input)),
-        }
+    /// ENOENT if there is none of this name; when it does not open.
+    pub fn open(&self, pool: &str) -> Result<(), Failed> {
+        self.0.with(pool, |_| Ok(()))
     }
 
-    /// The imported pool of this name.
-    fn record(&self, pool: &str) -> Result<Imported, Failed> {
-        let found = self.site.find(pool).map_err(opening)?;
-        found.ok_or_else(|| opening(Error::NoSuchPool { name: pool.to_owned() }))
+    /// The pools that are open, by name.
+    #[must_use]
+    pub fn open_pools(&self) -> Vec<Imported> {
+        self.0.open_pools()
     }
 
-    fn change(&self, ioc: Ioc, record: &Imported, (name, input): (&str, &NvList)) -> Result<NvList, Failed> {
-        let on = |spa: Arc<Spa>| Control::new(spa, self.caller.clone()).on(Arc::new(self.site.clone()));
-        let ask = |control: Control| match ioc {
-            Ioc::VdevAdd => self.site.add_vdevs(&control, input),
-            Ioc::VdevRemove => self.site.remove_vdev(&control, input),
-            ioc => control.call(ioc, name, input),
-        };
-        if let Some(spa) = self.site.changing(record) {
-            return ask(on(spa));
-        }
-        let spa = self.site.write(record).map_err(opening)?;
-        let out = spa.view().map_err(Failed::from).and_then(|view| {
-            self.site.load_keys(&view, record);
-            ask(on(spa.clone()))
-        });
-        let closed = spa.close();
-        self.site.look_again();
-        let out = out?;
-        closed?;
-        Ok(out)
+    /// Closes a pool, once the requests to it have ended; it stays imported, and its keys are forgotten but for those that are kept for other processes. A pool that is not open is
+    /// passed over. What a suspended pool has not written is given up.
+    ///
+    /// # Errors
+    /// When something could not be written.
+    pub fn close(&self, pool: &str) -> Result<(), Failed> {
+        self.0.close(pool)
     }
 
-    /// Exports or destroys a pool, and forgets it.
-    fn leave(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let record = self.record(name)?;
-        // nothing changes on the devices of a pool that is only read
-        if !(record.readonly && ioc == Ioc::PoolExport) {
-            let spa = self.site.write(&record).map_err(opening)?;
-            if let Err(failed) = Control::new(spa.clone(), self.caller.clone()).call(ioc, name, input) {
-                spa.close()?;
-                return Err(failed);
-            }
-        }
-        records::forget(record.guid).map_err(opening)?;
-        self.site.look_again();
-        Ok(NvList::new())
+    /// Closes all pools, as [`Machine::close`].
+    ///
+    /// # Errors
+    /// The first failure; the others are closed nevertheless.
+    pub fn close_all(&self) -> Result<(), Failed> {
+        self.0.close_all()
     }
 
-    fn create(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let text = |key: &str| input.get_nvlist("props").and_then(|props| props.get_str(key)).map(str::to_owned);
-        let visible = text("tname").unwrap_or_else(|| name.to_owned());
-        let names = records::lock_names(&**self.site.front()).map_err(opening)?;
-        if self.site.find(&visible).map_err(opening)?.is_some() {
-            return Err(opening(Error::NameTaken { name: visible }));
-        }
-        let who = (writing::hooks(self.site.front()), self.caller.clone());
-        let control = Control::create_pool(name, input, who, Arc::new(self.site.clone()))?;
-        let view = control.spa().view()?;
-        let new = NewVdevs::of_list(input.get_nvlist("config").unwrap_or(&NvList::new()))?;
-        let devices = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
-        let record = Imported {
-            guid: control.spa().guid(),
-            name: visible,
-            name_on_disk: name.to_owned(),
-            devices,
-            readonly: false,
-            altroot: text("altroot"),
-            load_guid: view.load_guid(),
-            ..Imported::default()
-        };
-        let remembered = records::remember(&record);
-        drop(names);
-        control.spa().close()?;
-        remembered.map_err(opening)?;
-        Ok(NvList::new())
-    }
-}
-
-/// The events of all processes.
-struct OfMachine;
-
-impl EventSource for OfMachine {
-    fn since(&self, seen: u64) -> Result<News, Failed> {
-        events::since(seen).map_err(opening)
-    }
-
-    fn wait(&self, _seen: u64, limit: Duration) {
-        std::thread::sleep(LOOK.min(limit));
-    }
-
-    fn clear(&self) -> Result<u64, Failed> {
-        Ok(events::clear().map_err(opening)? as u64)
+    /// Gives up a pool that is open for a change, and leaves it to the program, which closes it ([`Site::hide_changes`]).
+    #[must_use]
+    pub fn take(&self, pool: &str) -> Option<Arc<Spa>> {
+        self.0.take(pool)
     }
 }

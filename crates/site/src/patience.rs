@@ -10,6 +10,8 @@ use crate::Front;
 const LOOK: Duration = Duration::from_millis(20);
 /// Delay after which the front is told what is waited for.
 const SILENT: Duration = Duration::from_secs(1);
+/// How long a lock is waited for that this process has itself: for a pool that is being closed, but not for one that stays open.
+const OWN: Duration = Duration::from_secs(1);
 
 /// Returns how long another writer is waited for (the tunable `busy_wait`).
 pub(crate) fn busy_wait() -> Duration {
@@ -24,9 +26,10 @@ pub(crate) fn patiently<R>(
 ) -> Result<R, vdev::Error> {
     let begun = Instant::now();
     let mut told = false;
+    let patience_with = |holder: &str| if is_own(holder) { patience.min(OWN) } else { patience };
     loop {
         match lock() {
-            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience => {
+            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience_with(&holder) => {
                 if !told && begun.elapsed() >= SILENT {
                     tracing::info!(target: "zuse::site", device = path, %holder, "waiting for another writer");
                     front.waiting(&path, &holder.to_string());
@@ -36,5 +39,23 @@ pub(crate) fn patiently<R>(
             }
             done => return done,
         }
+    }
+}
+
+/// Whether the holder of a lock, as [`vdev::device::lock_holder`] tells of it, is this process.
+fn is_own(holder: &str) -> bool {
+    let own = format!(" by process {}", std::process::id());
+    holder.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_of_this_process_is_not_waited_for_as_long_as_that_of_another() {
+        let id = std::process::id();
+        assert!(is_own(&format!(" by process {id}")) && is_own(&format!(" by process {id} (zfs)")));
+        assert!(!is_own("") && !is_own(&format!(" by process {id}0")) && !is_own(" by process 1 (init)"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Guid;
 use control::stats::figures::{self, Counted};
 use control::stats::{SUSPENDED, VdevStat, VdevStats};
-use control::{Caller, Failed, Ioc, ReadOnlyControl, traced};
+use control::{Caller, CancelToken, Failed, Ioc, Kept, ReadOnlyControl, traced};
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::{Pool, Source};
@@ -62,6 +62,24 @@ impl Query {
     pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
         let control = ReadOnlyControl::new(pool.clone()).of(&Caller::default());
         Query { pool, devices, record: None, caller: Caller::default(), control, site: None, held: None }
+    }
+
+    /// Takes requests about an imported pool that is open on these devices, as the record of its import tells.
+    #[must_use]
+    pub(crate) fn of_imported(pool: Arc<Pool>, record: Imported, devices: HashMap<Guid, String>) -> Query {
+        Query { record: Some(record), ..Query::of_found(pool, devices) }
+    }
+
+    /// The same with what other requests of the caller have opened.
+    #[must_use]
+    pub(crate) fn keeping(self, kept: &Kept) -> Query {
+        Query { control: self.control.keeping(kept), ..self }
+    }
+
+    /// The same with streams that `cancel` ends.
+    #[must_use]
+    pub(crate) fn until(self, cancel: &CancelToken) -> Query {
+        Query { control: self.control.until(cancel), ..self }
     }
 
     /// The same for a caller, to whose files streams can be sent.

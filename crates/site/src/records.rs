@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 use crate::state::{self, Folder, Lock, Patience};
 use crate::{Error, Front};
 
+/// The user that administers every machine.
+const ROOT: u32 = 0;
+
 /// An imported pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
@@ -56,6 +59,18 @@ pub fn folder() -> Result<PathBuf, Error> {
     }
     let base = from("XDG_STATE_HOME").or_else(|| from("HOME").map(|home| home.join(".local/state")));
     base.map(|base| base.join("zuse")).ok_or(Error::NoFolder)
+}
+
+/// The user that the pools belong to, besides root: the owner of the folder of the site, if it is the user of this process. Where root serves the folder of another user, that
+/// user may not have root open devices for him: there it is root alone.
+#[must_use]
+pub fn owner() -> u32 {
+    let me = rustix::process::geteuid().as_raw();
+    Folder::open().map_or(me, |folder| trusted(folder.owner(), me))
+}
+
+fn trusted(owner: u32, me: u32) -> u32 {
+    if owner == me { owner } else { ROOT }
 }
 
 fn trouble(path: &Path, source: io::Error) -> Error {
@@ -234,6 +249,11 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
+
+    #[test]
+    fn the_owner_of_a_folder_counts_only_for_his_own_process() {
+        assert_eq!([trusted(7, 7), trusted(7, 0), trusted(0, 7), trusted(7, 8)], [7, ROOT, ROOT, ROOT]);
+    }
 
     #[test]
     fn what_is_remembered_is_what_was_said() {

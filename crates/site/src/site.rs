@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Guid, Txg};
-use control::Devices;
+use control::{Devices, Failed};
 use pool::{OpenOptions, Pool, Readers, Spa, SuspendedPool};
 use vdev::import::Candidate;
 use zio::ReadGuard;
+use zpl::live::{ReplayProgress, replay_all};
 
+use crate::catch_up::{CaughtUp, catch_up};
 use crate::readers::{OtherReaders, Reading};
 use crate::with_log::{self, Replayed};
 use crate::{Error, Imported, devices, iostats, keys, records, writing};
@@ -139,12 +141,27 @@ impl Site {
         if let Some(pool) = seen {
             return Ok(pool);
         }
+        let (pool, devices) = self.open_to_read(record)?;
+        self.reading().push(Reader { record: record.clone(), pool: pool.clone(), devices });
+        Ok(pool)
+    }
+
+    /// As [`Site::open`], as the devices have the pool now, with their paths. A pool that this process writes has none.
+    pub(crate) fn open_anew(&self, record: &Imported) -> Result<(Arc<Pool>, HashMap<Guid, String>), Error> {
+        match self.changing(record) {
+            Some(spa) => {
+                let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
+                Ok((view, HashMap::new()))
+            }
+            None => self.open_to_read(record),
+        }
+    }
+
+    fn open_to_read(&self, record: &Imported) -> Result<(Arc<Pool>, HashMap<Guid, String>), Error> {
         let (candidate, pool, reading) = self.open_held(record)?;
         reading.into_iter().for_each(|reading| reading.of(&pool));
         self.load_keys(&pool, record);
-        let devices = devices::paths(&candidate);
-        self.reading().push(Reader { record: record.clone(), pool: pool.clone(), devices });
-        Ok(pool)
+        Ok((pool, devices::paths(&candidate)))
     }
 
     /// Opens a pool for reading; retries if other processes reused the space of what was read meanwhile.
@@ -217,6 +234,11 @@ impl Site {
         self.reading().clear();
     }
 
+    /// As [`Site::look_again`], for one pool.
+    pub(crate) fn look_again_at(&self, guid: Guid) {
+        self.reading().retain(|one| one.record.guid != guid);
+    }
+
     /// Lets go of all pools at the end of a program: other processes do not wait for what it has read.
     pub fn leave(&self) {
         self.reading().clear();
@@ -273,12 +295,44 @@ impl Site {
         Ok(())
     }
 
-    /// As [`Site::show_changes`], without keys.
-    pub(crate) fn keep(&self, spa: &Arc<Spa>) {
-        self.writing().push(spa.clone());
+    /// Brings the contents of a pool that was opened for a change to where its last user has left them: the intent logs of datasets whose keys are loaded are replayed.
+    /// What such a log has promised belongs to what is snapshotted, cloned or renamed then. `watch` is told of the progress, and the program of logs that cannot be replayed.
+    /// Returns whether all could be.
+    ///
+    /// # Errors
+    /// When the datasets cannot be listed.
+    pub fn replay(&self, spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Result<bool, Failed> {
+        let mut whole = true;
+        for (name, opened) in replay_all(spa, watch)? {
+            if let Err(why) = opened {
+                self.front.warn(&format!("cannot replay the intent log of '{name}': {why}"));
+                whole = false;
+            }
+        }
+        Ok(whole)
     }
 
-    /// The pool, if this process changes it ([`Site::show_changes`], [`Machine::keeping_open`](crate::Machine::keeping_open)).
+    /// Brings devices that missed writes up to date, if that does not take long ([`catch_up`]). The program is told if it would.
+    pub fn catch_up(&self, spa: &Arc<Spa>) {
+        let name = spa.name();
+        let behind = format!("devices of '{name}' have missed writes and");
+        match catch_up(spa) {
+            Ok(CaughtUp::Yes) => {}
+            Ok(CaughtUp::No) => self
+                .front
+                .warn(&format!("{behind} are not up to date: use 'zpool resilver {name}' or 'zpool scrub {name}'")),
+            Err(e) => self.front.warn(&format!("{behind} cannot be resilvered: {e}")),
+        }
+    }
+
+    /// As [`Site::show_changes`], without keys.
+    pub(crate) fn keep(&self, spa: &Arc<Spa>) {
+        let mut writing = self.writing();
+        writing.retain(|one| one.guid() != spa.guid());
+        writing.push(spa.clone());
+    }
+
+    /// The pool, if this process changes it ([`Site::show_changes`], or a [`Machine`](crate::Machine)).
     #[must_use]
     pub fn changing(&self, record: &Imported) -> Option<Arc<Spa>> {
         self.writing().iter().find(|spa| spa.guid() == record.guid).cloned()
@@ -295,6 +349,15 @@ impl Site {
         let lost = vdev::import::scan_devices(devices.clone());
         let meanwhile: Vec<_> = lost.iter().map(|lost| OtherReaders.overtake_all(lost.guid)).collect();
         Ok(control::Opened { devices, meanwhile: Box::new(meanwhile) })
+    }
+
+    /// Locks the devices of a remembered pool, and waits for another process that writes it: until the result is dropped no process opens it for a change.
+    ///
+    /// # Errors
+    /// When its devices are gone, or in use.
+    pub fn keep_out(&self, record: &Imported) -> Result<Candidate, Error> {
+        let locked = self.lock(&devices::candidate(record)?);
+        locked.map_err(|source| Error::Devices { name: record.name.clone(), source })
     }
 
     /// Locks the devices of a pool that was found, and gives it with these devices open for writing.

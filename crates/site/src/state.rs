@@ -129,6 +129,11 @@ impl Folder {
         self.owner.0 != geteuid()
     }
 
+    /// The user that it belongs to.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner.0.as_raw()
+    }
+
     /// Its path, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path

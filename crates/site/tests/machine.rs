@@ -1,9 +1,9 @@
 //! Requests to the pools of this machine, through the one door: a pool is made, exported, found, tried, imported and changed.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::Write;
-use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base::Errno;
@@ -12,47 +12,13 @@ use nvlist::{NvList, Value};
 use site::import::{How, trial};
 use site::rewind::Policy;
 use site::{Machine, Silent, Site};
+use support::{create, in_own_state, list, machine, new_fs};
 use vdev::create::VdevSpec;
-
-/// Set in the process that does the work: its folder. The state folder is of a process.
-const CHILD: &str = "ZUSE_MACHINE_CHILD";
-
-fn list(pairs: &[(&str, Value)]) -> NvList {
-    let mut list = NvList::new();
-    pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));
-    list
-}
-
-/// Runs this test again in a process with a state folder of its own.
-fn in_own_state(test: &str, work: fn(&Path)) {
-    if let Some(dir) = std::env::var_os(CHILD) {
-        return work(Path::new(&dir));
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", test, "--nocapture"]).env(CHILD, dir.path()).env("ZUSE_STATE", dir.path().join("state"));
-    assert!(child.status().unwrap().success());
-}
-
-fn machine() -> Machine {
-    Machine::new(Site::new(Arc::new(Silent)), Caller::default())
-}
-
-/// Makes a pool `t` of two mirrored files.
-fn create(machine: &Machine, dir: &Path) {
-    let paths = ["a", "b"].map(|name| dir.join(name).display().to_string());
-    for path in &paths {
-        std::fs::File::create(path).unwrap().set_len(96 << 20).unwrap();
-    }
-    let spec = VdevSpec::parse(&["mirror".to_owned(), paths[0].clone(), paths[1].clone()]).unwrap();
-    let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
-    machine.call(Ioc::PoolCreate, "t", &list(&[("config", config.into())])).unwrap();
-}
 
 #[test]
 fn pools_are_made_exported_and_imported() {
     in_own_state("pools_are_made_exported_and_imported", |dir| {
-        let machine = machine();
+        let (_machine, machine) = machine();
         create(&machine, dir);
         let call = |ioc, name: &str, pairs: &[(&str, Value)]| machine.call(ioc, name, &list(pairs));
         let configs = || call(Ioc::PoolConfigs, "", &[]).unwrap();
@@ -62,7 +28,7 @@ fn pools_are_made_exported_and_imported() {
         let tree = list(&[("config", NvList::new().into())]);
         assert_eq!(machine.call(Ioc::PoolCreate, "t", &tree).unwrap_err().errno, Errno::EEXIST);
 
-        call(Ioc::Create, "t/fs", &[("type", 2i32.into())]).unwrap();
+        new_fs(&machine, "t/fs").unwrap();
         let below = call(Ioc::DatasetListNext, "t", &[]).unwrap();
         assert!(below.contains("t/fs"), "what was changed is seen");
         assert_eq!(call(Ioc::PoolStats, "none", &[]).unwrap_err().errno, Errno::ENOENT);
@@ -113,7 +79,7 @@ fn an_import_tells_what_is_missing_and_stays_open_for_who_wants_it() {
         }
         let spec = VdevSpec::parse(&[paths[0].clone(), "log".to_owned(), paths[1].clone()]).unwrap();
         let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
-        let machine = machine();
+        let (_machine, machine) = machine();
         machine.call(Ioc::PoolCreate, "t", &list(&[("config", config.into())])).unwrap();
         machine.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
         // the labels tell another place
@@ -143,15 +109,16 @@ fn an_import_tells_what_is_missing_and_stays_open_for_who_wants_it() {
         assert_eq!(site.find("t").unwrap(), None, "it was only tried");
         // one that the pool cannot have
         let bad = how.request(&found, list(&[("bootfs", "t/none".into())]));
-        let keeping = Machine::new(site.clone(), Caller::default()).keeping_open();
+        let keeper = Machine::new(site.clone());
+        let keeping = keeper.own_session(Caller::default());
         assert_eq!(keeping.call(Ioc::PoolImport, "t", &bad).unwrap_err().errno, Errno::ENOENT);
         assert_eq!(site.find("t").unwrap(), None);
 
         let how = How { temporary_name: true, ..how };
         keeping.call(Ioc::PoolImport, "other", &request(&how)).unwrap();
-        let record = site.find("other").unwrap().unwrap();
-        let spa = site.changing(&record).unwrap();
         keeping.call(Ioc::Create, "other/fs", &list(&[("type", 2i32.into())])).unwrap();
+        let spa = keeper.take("other").unwrap();
+        assert!(keeper.take("other").is_none() && keeper.open_pools().is_empty());
         assert!(spa.view().unwrap().dataset("other/fs").is_ok(), "under the name that it has here");
         site.hide_changes(&spa);
         spa.close().unwrap();
@@ -179,7 +146,7 @@ impl Write for Written {
 fn a_stream_is_sent_to_a_file_of_the_caller() {
     in_own_state("a_stream_is_sent_to_a_file_of_the_caller", |dir| {
         let caller = Caller::default();
-        let machine = Machine::new(Site::new(Arc::new(Silent)), caller.clone());
+        let machine = Machine::new(Site::new(Arc::new(Silent))).own_session(caller.clone());
         create(&machine, dir);
         let snaps = list(&[("t@s", ().into())]);
         machine.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).unwrap();
@@ -195,7 +162,7 @@ fn a_stream_is_sent_to_a_file_of_the_caller() {
 #[test]
 fn a_pool_that_does_not_open_is_told_by_its_labels() {
     in_own_state("a_pool_that_does_not_open_is_told_by_its_labels", |dir| {
-        let machine = machine();
+        let (_machine, machine) = machine();
         create(&machine, dir);
         let config = machine.call(Ioc::PoolConfigs, "", &NvList::new()).unwrap().get_nvlist("t").cloned().unwrap();
         machine.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
@@ -226,7 +193,7 @@ fn a_pool_that_does_not_open_is_told_by_its_labels() {
 #[test]
 fn devices_that_come_and_go_are_recorded() {
     in_own_state("devices_that_come_and_go_are_recorded", |dir| {
-        let machine = machine();
+        let (_machine, machine) = machine();
         create(&machine, dir);
         let path = dir.join("c");
         std::fs::File::create(&path).unwrap().set_len(96 << 20).unwrap();
@@ -257,7 +224,7 @@ fn devices_that_come_and_go_are_recorded() {
 #[test]
 fn events_of_all_processes_are_read_one_by_one() {
     in_own_state("events_of_all_processes_are_read_one_by_one", |dir| {
-        let machine = machine();
+        let (_machine, machine) = machine();
         create(&machine, dir);
         site::events::publish();
         let call = |ioc, pairs: &[(&str, Value)]| machine.call(ioc, "", &list(pairs));

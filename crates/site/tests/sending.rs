@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base::Errno;
-use control::{Caller, Ioc, NewVdevs};
+use control::{Caller, Failed, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
 use site::long_holds::Looking;
 use site::{Machine, Query, Silent, Site};
@@ -91,7 +91,18 @@ struct Lab {
     site: Site,
     caller: Caller,
     query: Query,
-    others: Machine,
+    others: Others,
+}
+
+/// Commands of other processes: each opens the pool, and closes it.
+struct Others(Machine);
+
+impl Others {
+    fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let answer = self.0.own_session(Caller::default()).call(ioc, name, input);
+        self.0.close("t").unwrap();
+        answer
+    }
 }
 
 impl Lab {
@@ -101,7 +112,7 @@ impl Lab {
         std::fs::File::create(&path).unwrap().set_len(96 << 20).unwrap();
         let config = NewVdevs { spec: VdevSpec::parse(&[path]).unwrap(), ..NewVdevs::default() }.to_list();
         let props = list(&[("feature@bookmarks", 0u64.into()), ("feature@extensible_dataset", 0u64.into())]);
-        let others = Machine::new(Site::new(Arc::new(Silent)), Caller::default());
+        let others = Others(Machine::new(Site::new(Arc::new(Silent))));
         let new = list(&[("config", config.into()), ("props", props.into())]);
         others.call(Ioc::PoolCreate, "t", &new).unwrap();
         others.call(Ioc::Create, "t/fs", &list(&[("type", 2i32.into())])).unwrap();
@@ -123,14 +134,14 @@ impl Lab {
     }
 }
 
-fn snapshot(machine: &Machine, name: &str) {
+fn snapshot(others: &Others, name: &str) {
     let snaps = list(&[(name, ().into())]);
-    machine.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).unwrap();
+    others.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())])).unwrap();
 }
 
-fn destroy(machine: &Machine, name: &str) -> Result<NvList, Errno> {
+fn destroy(others: &Others, name: &str) -> Result<NvList, Errno> {
     let snaps = list(&[(name, ().into())]);
-    machine.call(Ioc::DestroySnaps, "t", &list(&[("snaps", snaps.into())])).map_err(|failed| failed.errno)
+    others.call(Ioc::DestroySnaps, "t", &list(&[("snaps", snaps.into())])).map_err(|failed| failed.errno)
 }
 
 #[test]

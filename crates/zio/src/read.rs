@@ -151,6 +151,12 @@ impl Zio {
         self.guard.get_or_init(|| guard);
     }
 
+    /// Returns whether the guard says that blocks of the state being read may have been reused.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        self.guard.get().is_some_and(|guard| guard.is_overtaken())
+    }
+
     /// Forgets the key of dataset `objset`, and all cached data, which may be decrypted with it.
     pub fn forget_key(&self, objset: ObjectId) {
         if self.keys.remove(objset) {

@@ -32,9 +32,12 @@ impl Zio {
     }
 
     /// Returns whether a read that failed is to be tried again. One that the sync of a txg cannot do without waits whatever the devices have; others wait
-    /// as long as devices are not there.
+    /// as long as devices are not there, but for those that [never wait](tasks::never_waiting).
     pub(crate) fn reads_again(&self, error: &Error, cx: &ReadCx<'_>, seen: &mut Option<u64>) -> bool {
         let (Error::Io { copies, .. }, IoClass::SyncRead) = (error, cx.class) else { return false };
+        if tasks::never_waits() {
+            return false;
+        }
         let syncing = tasks::is_syncing();
         let waits = tasks::must_succeed() || self.is_unavailable(copies);
         waits && self.suspend.get().is_some_and(|suspend| suspend.suspend(error, syncing, seen))

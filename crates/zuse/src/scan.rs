@@ -1,9 +1,7 @@
 //! Scrubs, resilvers and error scrubs of an open pool. They run in the background, while the pool is used.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use base::tunable::ZUSE_CATCH_UP_MS;
 use pool::{ScanEnd, ScanFigures, ScrubRange, Spa};
 
 use crate::{Error, Pool};
@@ -97,33 +95,4 @@ impl Pool {
         let spa = self.spa()?;
         Ok(spa.scan_figures().map(|_| Scan(spa.clone())))
     }
-}
-
-/// Whether the writable devices of a pool are up to date.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaughtUp {
-    /// All that can be written have all blocks.
-    Yes,
-    /// Some have missed writes: a resilver or a scrub must bring them up to date.
-    No,
-}
-
-impl CaughtUp {
-    /// The state of the pool now.
-    pub(crate) fn of(spa: &Spa) -> CaughtUp {
-        if spa.tree().stale_leaves().next().is_none() { CaughtUp::Yes } else { CaughtUp::No }
-    }
-}
-
-/// Begins a resilver if devices have missed writes, and waits for it, but no longer than [`ZUSE_CATCH_UP_MS`]; then it goes on in the background.
-/// With a limit of 0 none is begun. Nor is one where the last resilver of the same blocks could not read everything.
-///
-/// # Errors
-/// When the lists of datasets cannot be read, or the pool is suspended.
-pub fn catch_up(spa: &Arc<Spa>) -> Result<CaughtUp, Error> {
-    let limit = Duration::from_millis(ZUSE_CATCH_UP_MS.get());
-    if !limit.is_zero() && spa.resilver(false)? {
-        spa.scan_wait_for(limit)?;
-    }
-    Ok(CaughtUp::of(spa))
 }

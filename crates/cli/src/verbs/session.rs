@@ -107,7 +107,7 @@ impl Session {
             let candidate = here().lock(&found).map_err(|e| messages::busy(name, &e))?;
             let spa = site::import::for_now(&candidate, here().front())
                 .map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
-            writable::catch_up(&spa);
+            here().catch_up(&spa);
             spa
         };
         let view = spa.view().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;

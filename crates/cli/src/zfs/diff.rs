@@ -18,6 +18,7 @@ use zpl::Kind;
 
 use super::listed::Listed;
 use super::select::{find, told};
+use super::words::of_errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::here::here;
@@ -226,8 +227,11 @@ impl ObjectState {
             (Some(stat), Some(Errno::ESTALE), _) => {
                 ObjectState::Here { stat, path: b"(on_delete_queue)".to_vec(), deleted: true }
             }
-            (_, Some(Errno::ENOENT), _) if !list.contains("error") => ObjectState::Nowhere,
-            _ => ObjectState::Unknown(list.get_str("error").unwrap_or("no answer").to_owned()),
+            (_, Some(Errno::ENOENT | Errno::ENOTSUP), _) if !list.contains("error") => ObjectState::Nowhere,
+            (_, Some(errno), _) => {
+                ObjectState::Unknown(list.get_str("error").map_or_else(|| of_errno(errno), str::to_owned))
+            }
+            _ => ObjectState::Unknown("no answer".to_owned()),
         }
     }
 }

@@ -138,7 +138,7 @@ fn print_json(call: &Call<'_>, entries: &[Listed], request: &Request, as_int: bo
             properties.insert(&column.name, property_json(&cell, as_int));
         }
         if !properties.is_empty() {
-            let mut item = entry.describe(as_int);
+            let mut item = entry.describe(as_int)?;
             item.insert("properties", properties);
             datasets.insert(entry.name(), item);
         }

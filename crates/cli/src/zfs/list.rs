@@ -77,7 +77,7 @@ fn print_json(call: &Call<'_>, entries: &[Listed], columns: &[Column], style: St
             let cell = entry.cell(column, style.parsable)?.unwrap_or_else(Cell::none);
             properties.insert(&column.name, property_json(&cell, as_int));
         }
-        let mut item = entry.describe(as_int);
+        let mut item = entry.describe(as_int)?;
         item.insert("properties", properties);
         datasets.insert(entry.name(), item);
     }

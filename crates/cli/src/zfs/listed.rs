@@ -100,7 +100,8 @@ fn stored_name(name: &str) -> Cow<'_, str> {
 pub(super) struct Listed {
     source: Arc<Query>,
     name: String,
-    txg: u64,
+    /// The txg in which it was made, if that is known.
+    txg: Option<u64>,
     /// Its guid, if that is known.
     guid: Option<u64>,
     /// The word of its type, if that is known.
@@ -116,7 +117,7 @@ impl Listed {
     pub(super) fn ask(source: &Arc<Query>, name: &str, wanted: &Wanted) -> Result<Listed, Failed> {
         if name.contains('#') {
             let mark = source.call(Ioc::GetBookmarkProps, name, &NvList::new())?;
-            return Ok(Listed::of_bookmark(source, name, &mark));
+            return Listed::of_bookmark(source, name, &mark);
         }
         let mut input = NvList::new();
         input.insert("props", answers::names(["type", "createtxg", "guid"]));
@@ -124,7 +125,7 @@ impl Listed {
         let value = |name: &str| own.get_nvlist(name).and_then(|prop| answers::value(prop, "value"));
         let number = |name: &str| value(name).and_then(|value| value.number());
         Ok(Listed {
-            txg: number("createtxg").unwrap_or(0),
+            txg: Some(told_number(name, "createtxg", number("createtxg"))?),
             guid: number("guid"),
             kind: value("type").map(|word| kind_word(&word.to_string())),
             wanted: Arc::new(wanted.clone()),
@@ -146,7 +147,7 @@ impl Listed {
     /// A dataset or snapshot that exists, of which nothing else is known.
     pub(super) fn named(source: &Arc<Query>, name: String) -> Listed {
         let (source, wanted) = (source.clone(), Arc::default());
-        Listed { source, name, txg: 0, guid: None, kind: None, wanted, props: OnceCell::new() }
+        Listed { source, name, txg: None, guid: None, kind: None, wanted, props: OnceCell::new() }
     }
 
     /// The topmost dataset of a pool, which is a file system. Nothing is read of it that is not asked for: the rest can be listed though its root block is lost.
@@ -156,7 +157,7 @@ impl Listed {
         let own = source.call(Ioc::ObjsetStats, source.name(), &input)?;
         let txg = own.get_nvlist("createtxg").and_then(|prop| prop.get_u64("value"));
         Ok(Listed {
-            txg: txg.unwrap_or(0),
+            txg: Some(told_number(source.name(), "createtxg", txg)?),
             kind: Some("filesystem"),
             wanted: Arc::new(wanted.clone()),
             ..Listed::named(source, source.name().to_owned())
@@ -164,7 +165,12 @@ impl Listed {
     }
 
     /// One of an answer that lists them.
-    fn of_answer(source: &Arc<Query>, name: String, answer: &mut NvList, wanted: &Arc<Wanted>) -> Listed {
+    fn of_answer(
+        source: &Arc<Query>,
+        name: String,
+        answer: &mut NvList,
+        wanted: &Arc<Wanted>,
+    ) -> Result<Listed, Failed> {
         let kind = match answer.get_i32("dds_type") {
             _ if name.contains('@') => Some("snapshot"),
             Some(OST_ZFS) => Some("filesystem"),
@@ -176,12 +182,13 @@ impl Listed {
             Some(Nv::NvList(props)) => OnceCell::from(*props),
             _ => OnceCell::new(),
         };
-        let (txg, guid) = (answer.get_u64("dds_creation_txg").unwrap_or(0), answer.get_u64("dds_guid"));
-        Listed { source: source.clone(), name, txg, guid, kind, wanted: wanted.clone(), props }
+        let number = |key: &'static str| told_number(&name, key, answer.get_u64(key)).map(Some);
+        let (txg, guid) = (number("dds_creation_txg")?, number("dds_guid")?);
+        Ok(Listed { source: source.clone(), name, txg, guid, kind, wanted: wanted.clone(), props })
     }
 
     /// A bookmark with the answer about it.
-    fn of_bookmark(source: &Arc<Query>, name: &str, mark: &NvList) -> Listed {
+    fn of_bookmark(source: &Arc<Query>, name: &str, mark: &NvList) -> Result<Listed, Failed> {
         let number = |name: &str| mark.get_nvlist(name).and_then(|prop| prop.get_u64("value"));
         let mut props = NvList::new();
         for def in DATASET.iter().filter(|def| def.is_valid_for(BOOK)) {
@@ -191,13 +198,13 @@ impl Listed {
                 props.insert(def.name, prop);
             }
         }
-        Listed {
-            txg: number("createtxg").unwrap_or(0),
+        Ok(Listed {
+            txg: Some(told_number(name, "createtxg", number("createtxg"))?),
             guid: number("guid"),
             kind: Some("bookmark"),
             props: OnceCell::from(props),
             ..Listed::named(source, name.to_owned())
-        }
+        })
     }
 
     /// Its full name.
@@ -236,9 +243,12 @@ impl Listed {
         self.name.split_once('@').map_or("", |(_, short)| short)
     }
 
-    /// The txg in which it was made, as far as an answer told it.
-    pub(super) fn txg(&self) -> u64 {
-        self.txg
+    /// The txg in which it was made.
+    pub(super) fn txg(&self) -> Result<u64, Failed> {
+        match self.txg {
+            Some(txg) => Ok(txg),
+            None => told_number(&self.name, "createtxg", self.number("createtxg")?),
+        }
     }
 
     /// Its kind.
@@ -268,7 +278,7 @@ impl Listed {
     pub(super) fn guid(&self) -> Result<u64, Failed> {
         match self.guid {
             Some(guid) => Ok(guid),
-            None => Ok(self.number("guid")?.unwrap_or(0)),
+            None => told_number(&self.name, "guid", self.number("guid")?),
         }
     }
 
@@ -362,7 +372,7 @@ impl Listed {
     /// The order of `zfs list`: by name of the dataset, the dataset before its snapshots, these by age.
     pub(super) fn list_order(&self, other: &Listed) -> Ordering {
         let head = |name: &str| name.find('@').unwrap_or(name.len());
-        let txg = |one: &Listed| one.name.contains('@').then_some(one.txg);
+        let txg = |one: &Listed| one.txg.filter(|_| one.name.contains('@'));
         let (a, b) = (self.name(), other.name());
         let (a_head, b_head) = (a.get(..head(a)), b.get(..head(b)));
         a_head.cmp(&b_head).then_with(|| txg(self).cmp(&txg(other))).then_with(|| a.cmp(b))
@@ -423,17 +433,18 @@ impl Listed {
     }
 
     /// The JSON fields of each dataset besides its properties (OpenZFS: `fill_dataset_info`).
-    pub(super) fn describe(&self, as_int: bool) -> NvList {
+    pub(super) fn describe(&self, as_int: bool) -> Result<NvList, Failure> {
+        let txg = self.txg().map_err(|e| failed(cannot_get(&e, &self.name)))?;
         let mut list = NvList::new();
         list.insert("name", self.name.as_str());
         list.insert("type", self.kind.unwrap_or_default().to_ascii_uppercase());
         list.insert("pool", self.name.split(['/', '@', '#']).next().unwrap_or(""));
-        list.insert("createtxg", number_or_text(&self.txg.to_string(), as_int));
+        list.insert("createtxg", number_or_text(&txg.to_string(), as_int));
         if let Some((of, snapshot)) = self.name.split_once('@') {
             list.insert("dataset", of);
             list.insert("snapshot_name", snapshot);
         }
-        list
+        Ok(list)
     }
 }
 
@@ -441,6 +452,11 @@ impl Existing for Listed {
     fn number(&self, name: &str) -> Option<u64> {
         Listed::number(self, name).ok().flatten()
     }
+}
+
+/// A number that an answer about `name` must have: what is destroyed and what stays is decided by it.
+fn told_number(name: &str, what: &'static str, number: Option<u64>) -> Result<u64, Failed> {
+    number.ok_or_else(|| control::Error::Damaged(format!("the answer about '{name}' has no {what}")).into())
 }
 
 /// The word of a type, among those that are known.
@@ -478,7 +494,7 @@ fn list(
     let mut all = Vec::with_capacity(answer.len());
     for (name, value) in answer.iter_mut() {
         if let Nv::NvList(list) = value {
-            all.push(Listed::of_answer(source, name.to_owned(), list, &wanted));
+            all.push(Listed::of_answer(source, name.to_owned(), list, &wanted)?);
         }
     }
     Ok(all)
@@ -535,10 +551,9 @@ pub(super) fn bookmarks(
     let (mut all, keys) = (Vec::new(), wanted.of_bookmarks());
     for head in heads {
         let marks = source.call(Ioc::GetBookmarks, &head, &keys)?;
-        let mark = |(short, mark): (&str, &Nv)| {
-            Some(Listed::of_bookmark(source, &format!("{head}#{short}"), mark.as_nvlist()?))
-        };
-        all.extend(marks.iter().filter_map(mark));
+        for (short, mark) in marks.iter().filter_map(|(short, mark)| Some((short, mark.as_nvlist()?))) {
+            all.push(Listed::of_bookmark(source, &format!("{head}#{short}"), mark)?);
+        }
     }
     Ok(all)
 }
@@ -560,5 +575,17 @@ fn bookmark_value(def: &PropDef, name: &str, mark: &NvList) -> Option<Nv> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_lacks_a_number_is_an_error() {
+        assert_eq!(told_number("t@a", "createtxg", Some(0)).ok(), Some(0));
+        let failed = told_number("t@a", "createtxg", None).map_err(|e| (e.errno, e.to_string()));
+        assert_eq!(failed, Err((base::Errno::EIO, "the answer about 't@a' has no createtxg".to_owned())));
     }
 }

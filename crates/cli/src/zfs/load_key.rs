@@ -3,15 +3,23 @@
 //! `load-key` checks the key, and keeps it for later commands ([`keys::keep`]): for a file (`keylocation` or
 //! `-L file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
 //! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
+//!
+//! The history of a pool tells it, as in OpenZFS: the pool is opened for that as it is, and no log is replayed. What keeps that from being written is a warning, as the
+//! key is there, or gone. A key that another process uses is not unloaded: its pool is waited for, and is busy then.
 
-use control::Failed;
+use control::{Control, Failed, Ioc};
+use nvlist::NvList;
+use site::writing;
+use vdev::import::Candidate;
 
 use super::listed::{Listed, Wanted};
 use super::select::{Selection, told};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::keys;
-use crate::names::Types;
+use crate::names::{Types, pool_of};
+use crate::{messages, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let loading = call.command.name == "load-key";
@@ -37,7 +45,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     selection.recurse = recursive;
     let (entries, whole) = selection.run(&names, &Wanted::default())?;
 
-    let (mut tried, mut failures) = (0, 0);
+    let (mut tried, mut failures, mut done) = (0, 0, Vec::new());
     for dataset in entries.iter() {
         if recursive && !has_work(dataset, loading).map_err(|e| failed(told(&e, dataset.name())))? {
             continue;
@@ -45,7 +53,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         tried += 1;
         let outcome = if loading { load(dataset, location.as_deref(), noop) } else { unload(dataset) };
         match outcome {
-            Ok(()) => {}
+            Ok(()) => done.push(dataset.name()),
             Err(Failure::Failed(why)) => {
                 eprintln!("{why}");
                 failures += 1;
@@ -62,7 +70,43 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         println!("{} / {tried} key(s) successfully {what}", tried - failures);
     }
     // OpenZFS's -1
-    Ok(if failures > 0 { 255 } else { u8::from(!whole) })
+    let status = if failures > 0 { 255 } else { u8::from(!whole) };
+    record(&done, if loading { Ioc::LoadKey } else { Ioc::UnloadKey }, noop, status == 0);
+    Ok(status)
+}
+
+/// Writes into the histories of their pools that keys were loaded, checked or unloaded; and if the command has succeeded, its line.
+fn record(roots: &[&str], ioc: Ioc, noop: bool, good: bool) {
+    let mut pools: Vec<&str> = roots.iter().map(|root| pool_of(root)).collect();
+    pools.dedup();
+    for pool in pools {
+        let count = roots.iter().filter(|root| pool_of(root) == pool).count();
+        match note(pool, count, ioc, noop, good) {
+            Ok(()) => {}
+            Err(Failure::Failed(why)) => eprintln!("warning: the history of '{pool}' does not tell of its keys: {why}"),
+            Err(_) => eprintln!("warning: the history of '{pool}' does not tell of its keys"),
+        }
+    }
+}
+
+fn note(pool: &str, count: usize, ioc: Ioc, noop: bool, good: bool) -> Result<(), Failure> {
+    // nothing is written to a pool that is only read
+    let Some(record) = here().find(pool)?.filter(|record| !record.readonly) else { return Ok(()) };
+    if writing::is_used(&record) {
+        return Err(failed("the pool is in use"));
+    }
+    let mut input = NvList::new();
+    if noop {
+        input.insert("noop", ());
+    }
+    let doing = format!("cannot open '{pool}'");
+    let spa = writable::open_as_it_is(&record, &doing)?;
+    let control = Control::new(spa.clone(), writable::caller());
+    let noted = (0..count).try_for_each(|_| control.note_answered(ioc, &input));
+    let logged = if good { writable::log(&spa) } else { Ok(()) };
+    let closed = logged.and_then(|()| spa.close());
+    noted.map_err(|e| failed(told(&e, pool)))?;
+    closed.map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 /// Whether it is an encryption root whose key is not yet loaded, or unloaded.
@@ -102,8 +146,20 @@ fn unload(dataset: &Listed) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key unload error: {why}"));
     let name = dataset.name();
     check_root(dataset, "unloaded", error)?;
+    let _alone = keep_out(name)?;
     match site::keys::unload(dataset.source(), name)? {
         true => Ok(()),
         false => Err(error(format!("Key already unloaded for '{name}'."))),
+    }
+}
+
+/// Keeps other processes from having the pool of a dataset open for a change: they would go on with its keys. None of a pool that is only read, or has lost its devices.
+fn keep_out(dataset: &str) -> Result<Option<Candidate>, Failure> {
+    let Some(record) = here().find(pool_of(dataset))?.filter(|record| !record.readonly) else { return Ok(None) };
+    match here().keep_out(&record) {
+        Ok(locked) => Ok(Some(locked)),
+        Err(site::Error::Devices { name, source }) if writing::is_used(&record) => Err(messages::busy(&name, &source)),
+        // a key can be unloaded without the devices
+        Err(_) => Ok(None),
     }
 }

@@ -43,11 +43,12 @@ struct Younger {
 
 impl Younger {
     fn find(head: &Listed, snap: &Listed) -> Result<Younger, Failed> {
-        let is_younger = |one: &Listed| one.txg() > snap.txg();
-        let mut snaps = head.snapshots(&Wanted::props(&["clones"]))?;
-        snaps.retain(is_younger);
-        let mut marks = listed::bookmarks(head.source(), (head.name(), 1), &Wanted::default())?;
-        marks.retain(is_younger);
+        let target = snap.txg()?;
+        let younger = |one: Listed| Ok((one.txg()? > target).then_some(one));
+        let snaps = head.snapshots(&Wanted::props(&["clones"]))?;
+        let snaps = snaps.into_iter().map(younger).filter_map(Result::transpose).collect::<Result<_, Failed>>()?;
+        let marks = listed::bookmarks(head.source(), (head.name(), 1), &Wanted::default())?;
+        let marks = marks.into_iter().map(younger).filter_map(Result::transpose).collect::<Result<_, Failed>>()?;
         Ok(Younger { snaps, marks })
     }
 

@@ -66,8 +66,7 @@ impl Session {
         self.open.borrow_mut().push(control.clone());
         here().show_changes(&record, control.spa())?;
         if control.spa().had_logs() {
-            // after a command that was killed: what its log has promised belongs to what is snapshotted, cloned or
-            // renamed now
+            // after a command that was killed
             replay::all(control.spa())?;
             control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", messages::why(&e))))?;
         }

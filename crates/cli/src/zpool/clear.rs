@@ -8,6 +8,7 @@ use site::{Imported, Query, suspended};
 use super::vdevs::Vdevs;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::{pools, writable};
 
 const NO_DEVICE: &str = "no such device in pool";
@@ -49,7 +50,7 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     }
     writable::ask(&spa, &doing, Ioc::Clear, &input)?;
     // what is used again has missed something
-    writable::catch_up(&spa);
+    here().catch_up(&spa);
     writable::close(&spa, &doing)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use control::Ioc;
 use nvlist::{NvList, Value};
 use pool::events::{CLASS, POOL, TIME};
-use site::Machine;
+use site::{Machine, Session};
 
 use super::activity::ctime;
 use crate::columns::in_line;
@@ -31,12 +31,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let mut out = stdout();
-    let machine = Machine::new(here().clone(), writable::caller());
+    let session = Machine::new(here().clone()).own_session(writable::caller());
     if call.args.has('c') {
         if only.is_some() || verbose || scripted || follow {
             return Err(usage("invalid options combined with -c"));
         }
-        let cleared = ask(&machine, Ioc::EventsClear)?.and_then(|answer| answer.get_u64("cleared"));
+        let cleared = ask(&session, Ioc::EventsClear)?.and_then(|answer| answer.get_u64("cleared"));
         writeln!(out, "cleared {} events", cleared.unwrap_or(0))?;
         out.flush()?;
         return Ok(0);
@@ -45,7 +45,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         writeln!(out, "{:<30} CLASS", "TIME")?;
     }
     loop {
-        while let Some(answer) = ask(&machine, Ioc::EventsNext)? {
+        while let Some(answer) = ask(&session, Ioc::EventsNext)? {
             if let Some(dropped @ 1..) = answer.get_u64("dropped") {
                 writeln!(out, "dropped {dropped} events")?;
             }
@@ -66,8 +66,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 }
 
 /// The answer to a request; `None` if there is no event.
-fn ask(machine: &Machine, ioc: Ioc) -> Result<Option<NvList>, Failure> {
-    match machine.call(ioc, "", &NvList::new()) {
+fn ask(session: &Session, ioc: Ioc) -> Result<Option<NvList>, Failure> {
+    match session.call(ioc, "", &NvList::new()) {
         Ok(answer) => Ok(Some(answer)),
         Err(e) if matches!(*e.error, control::Error::NoEvent) => Ok(None),
         Err(e) => Err(failed(e.to_string())),

@@ -15,7 +15,7 @@ use pool::Spa;
 use site::import::{How, is_foreign};
 use site::rewind::{Policy, Rewind};
 use site::tryimport::{ERRNO, LOAD_INFO, MISSING_VDEVS};
-use site::{Imported, Machine, Query};
+use site::{Imported, Machine, Query, Session};
 use vdev::import::{Candidate, PoolState};
 
 use super::activity::ctime;
@@ -91,7 +91,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         eprintln!("no pools available to import");
         return Ok(0);
     }
-    let machine = Machine::new(here().clone(), writable::caller());
+    let session = Machine::new(here().clone()).own_session(writable::caller());
     let mut status = 0;
     for (n, candidate) in found.iter().enumerate() {
         if options.all {
@@ -107,7 +107,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             if n > 0 {
                 println!();
             }
-            match show(&machine, candidate) {
+            match show(&session, candidate) {
                 Ok(text) => print!("{text}"),
                 // it has gone since it was found
                 Err(e) => {
@@ -287,15 +287,16 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
         stored.insert(&name, value_of(value));
     }
-    let machine = Machine::new(here().clone(), writable::caller()).keeping_open();
+    let machine = Machine::new(here().clone());
+    let session = machine.own_session(writable::caller());
     let request = how.request(candidate, stored);
     if is_foreign(candidate) && !options.force {
         return Err(in_use_elsewhere(
             candidate,
-            last_used(&machine, &How { missing_log: true, ..how }.trial(candidate)),
+            last_used(&session, &How { missing_log: true, ..how }.trial(candidate)),
         ));
     }
-    let answer = machine.call(Ioc::PoolImport, &name, &request);
+    let answer = session.call(Ioc::PoolImport, &name, &request);
     let answer = answer.map_err(|e| why_not(candidate, &name, options, &e))?;
     let rewind = answer.get_nvlist(LOAD_INFO).and_then(Rewind::of);
     if let Some(rewind) = rewind.filter(|_| options.txg.is_none() || !options.read_only()) {
@@ -305,7 +306,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         return Ok(0);
     }
     let record = pools::find(&name)?;
-    match here().changing(&record) {
+    match machine.take(&record.name) {
         Some(spa) => finish(&spa, &doing(candidate, &name), options),
         None if options.load_keys => load_keys(&pools::query(&record)?, options),
         None => Ok(0),
@@ -322,8 +323,8 @@ fn doing(candidate: &Candidate, name: &str) -> String {
 }
 
 /// The time at which a pool was changed last; 0 if it does not open.
-fn last_used(machine: &Machine, trial: &NvList) -> u64 {
-    let tried = machine.call(Ioc::PoolTryImport, "", trial);
+fn last_used(session: &Session, trial: &NvList) -> u64 {
+    let tried = session.call(Ioc::PoolTryImport, "", trial);
     tried.ok().and_then(|config| config.get_u64(TIMESTAMP)).unwrap_or(0)
 }
 
@@ -369,7 +370,7 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
 
 /// Does what is to be done in a pool that was imported for a change: as mounting the file systems would do it, logs are replayed.
 fn finish(spa: &Arc<Spa>, doing: &str, options: &Options) -> Outcome {
-    writable::catch_up(spa);
+    here().catch_up(spa);
     let view = spa.view().map_err(|e| failed(format!("{doing}: {e}")))?;
     let status = if options.load_keys { load_keys(&here().query(&view), options)? } else { 0 };
     // logs that cannot be opened now can be later

@@ -10,6 +10,7 @@ use super::vdevs::Vdevs;
 use crate::args::POWER;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::here::here;
 use crate::{messages, pools, writable};
 
 /// The flags of the request (OpenZFS: `ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL`, `VDEV_AUX_EXTERNAL_PERSIST`).
@@ -84,7 +85,7 @@ fn reopen_one(record: &Imported, restart: bool) -> Result<(), Failure> {
     input.insert("scrub_restart", restart);
     writable::ask(&spa, &doing, Ioc::PoolReopen, &input)?;
     if restart || !scrubs {
-        writable::catch_up(&spa);
+        here().catch_up(&spa);
     }
     writable::close(&spa, &doing)
 }
@@ -133,7 +134,7 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
         }
     }
     if control.has_changed() {
-        writable::catch_up(control.spa());
+        here().catch_up(control.spa());
     }
     writable::close(control.spa(), &doing)?;
     Ok(status)

@@ -4,7 +4,7 @@ use control::stats::{Activity, VdevStats};
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use ondisk::label::key;
-use site::Machine;
+use site::Session;
 use site::import::{is_foreign, trial};
 use site::tryimport::{
     AUX, AUX_BAD_GUID_SUM, AUX_NO_REPLICAS, AUX_UNSUP_FEAT, AUX_VERSION_NEWER, LOAD_INFO, OLDER_STATE, UNSUP_FEAT,
@@ -69,14 +69,14 @@ impl View {
     }
 }
 
-fn look(machine: &Machine, candidate: &Candidate) -> Result<View, Failed> {
+fn look(session: &Session, candidate: &Candidate) -> Result<View, Failed> {
     let foreign = candidate.state == PoolState::Active && candidate.hostid.unwrap_or(0) != 0 && is_foreign(candidate);
-    Ok(View::of(&machine.call(Ioc::PoolTryImport, "", &trial(candidate))?, foreign))
+    Ok(View::of(&session.call(Ioc::PoolTryImport, "", &trial(candidate))?, foreign))
 }
 
 /// A candidate as `zpool import` shows it (OpenZFS: `show_import`).
-pub(super) fn show(machine: &Machine, candidate: &Candidate) -> Result<String, Failed> {
-    let view = look(machine, candidate)?;
+pub(super) fn show(session: &Session, candidate: &Candidate) -> Result<String, Failed> {
+    let view = look(session, candidate)?;
     let indent = if view.comment.is_some() { " " } else { "" };
     let health = if view.faulted { "FAULTED" } else { view.state.name() };
     let destroyed = if candidate.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };

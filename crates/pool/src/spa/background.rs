@@ -1,6 +1,7 @@
 //! The background tasks of an open pool.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dmu::Tx;
 
@@ -9,6 +10,9 @@ use super::mos::Mos;
 use super::zthr::{Next, Work, Zthr};
 use super::{Spa, scan};
 use crate::Error;
+
+/// The interval at which it is asked whether a wait goes on.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// The background tasks of a pool, one of each kind.
 pub(crate) struct Background {
@@ -115,11 +119,32 @@ impl Spa {
     /// # Errors
     /// The error that ended it; when the pool is suspended. It is none if the pool is closed meanwhile.
     pub fn wait_activity(self: &Arc<Self>, activity: Activity) -> Result<bool, Error> {
+        self.wait_while(activity, None)
+    }
+
+    /// As [`Spa::wait_activity`], as long as `goes_on` says so, which is asked every now and then.
+    ///
+    /// # Errors
+    /// As [`Spa::wait_activity`].
+    pub fn wait_activity_while(
+        self: &Arc<Self>,
+        activity: Activity,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        self.wait_while(activity, Some(goes_on))
+    }
+
+    fn wait_while(self: &Arc<Self>, activity: Activity, goes_on: Option<&dyn Fn() -> bool>) -> Result<bool, Error> {
         let mut waited = false;
         while let Some(task) = self.active(activity)? {
+            if goes_on.is_some_and(|goes_on| !goes_on()) {
+                break;
+            }
             waited = true;
+            // without a limit where nobody ends the wait: a seed repeats a run
+            let until = goes_on.map(|_| Instant::now() + ASK_EVERY);
             // a scan may be followed by one of another kind
-            match task.wait(self, None, &mut || {}) {
+            match task.wait(self, until, &mut || {}) {
                 Err(Error::Closed) => break,
                 ended => ended?,
             };

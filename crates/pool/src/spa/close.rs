@@ -39,6 +39,12 @@ impl Spa {
         synced
     }
 
+    /// Returns whether it was stopped: by [`Spa::close`], [`Spa::export`] or [`Spa::destroy`], whatever came of that.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.thread.lock().is_none()
+    }
+
     /// Writes everything, marks the pool as exported, and stops.
     ///
     /// # Errors
@@ -62,10 +68,15 @@ impl Spa {
         self.notify(class, &NvList::new());
         if tunable::ZFS_KEEP_LOG_SPACEMAPS_AT_EXPORT.get() == 0 {
             // two txgs: blocks that the first one frees by flushing are recorded by the second
-            self.early_task(|cx| {
+            let flushed = self.early_task(|cx| {
                 cx.spa.space.flush_all();
                 Ok(())
-            })?;
+            });
+            if let Err(e) = flushed {
+                // its tasks have ended: it cannot go on as it is, and is opened again as any other
+                let _closed = self.close();
+                return Err(e);
+            }
         }
         self.edit_config(|nv| nv.insert(key::POOL_STATE, state as u64));
         self.close()

@@ -97,6 +97,12 @@ impl Pool {
         &self.uberblock
     }
 
+    /// Whether blocks of this state may have been reused since, because space was needed: what is read of it may fail. One that nobody changes never is.
+    #[must_use]
+    pub fn is_overtaken(&self) -> bool {
+        self.zio.is_overtaken() || self.spa.upgrade().is_some_and(|spa| spa.views.is_overtaken(self.uberblock.txg))
+    }
+
     /// The configuration as the MOS has it.
     #[must_use]
     pub fn config(&self) -> &NvList {

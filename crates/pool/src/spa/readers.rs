@@ -5,9 +5,10 @@
 //! hook: [`Readers`].
 //!
 //! The protection ends where a writer would get ENOSPC: outside readers are then told to stop, before any of their blocks can be reused,
-//! and a view of this program may meet checksum errors.
+//! and a view of this program may meet checksum errors; whoever keeps one asks it from time to time ([`Pool::is_overtaken`](crate::Pool::is_overtaken)).
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Guid, ObjectId, Txg};
@@ -43,21 +44,30 @@ pub trait HeldElsewhere: Send + Sync {
 
 /// The views of this program that are in use.
 #[derive(Default)]
-pub(crate) struct Views(Mutex<Vec<Weak<Txg>>>);
+pub(crate) struct Views {
+    entered: Mutex<Vec<Weak<Txg>>>,
+    /// Blocks of states before this txg may have been reused.
+    overtaken: AtomicU64,
+}
 
 impl Views {
     /// Registers a view of the txg that `now` returns.
     pub(crate) fn enter(&self, now: impl FnOnce() -> Txg) -> Arc<Txg> {
-        let mut views = self.0.lock();
+        let mut views = self.entered.lock();
         let entered = Arc::new(now());
         views.push(Arc::downgrade(&entered));
         entered
     }
 
     fn oldest(&self) -> Option<Txg> {
-        let mut views = self.0.lock();
+        let mut views = self.entered.lock();
         views.retain(|view| view.strong_count() > 0);
         views.iter().filter_map(Weak::upgrade).map(|txg| *txg).min()
+    }
+
+    /// Whether the protection of views of `txg` has ended.
+    pub(crate) fn is_overtaken(&self, txg: Txg) -> bool {
+        txg.0 < self.overtaken.load(Ordering::Acquire)
     }
 }
 
@@ -66,6 +76,7 @@ impl Spa {
     pub(crate) fn kept_for_readers(&self, last: Txg) -> Txg {
         let others = self.hooks.readers.as_deref();
         if self.space.take_pressed() {
+            self.views.overtaken.store(last.0, Ordering::Release);
             if let Some(others) = others {
                 others.overtake(self.guid, last);
             }

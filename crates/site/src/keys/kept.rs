@@ -80,15 +80,18 @@ pub fn unload(query: &Query, root: &str) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Forgets the key that a dataset had of its own, where it is under its parent's now.
+/// Forgets the key that a dataset had of its own before that was changed: it is under its parent's now, or has another, which is not kept.
 ///
 /// # Errors
 /// When the record cannot be written.
 pub fn forget(query: &Query, root: &str) -> Result<(), Error> {
-    let (Some(mut record), Ok(dir)) = (record_of(query.pool()), query.pool().dir(root)) else { return Ok(()) };
-    agent::drop_key(record.guid, dir.id());
+    let pool = query.pool();
+    let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
+    // it may be kept under a dataset that was the root before a promote
+    let is_its = |other: ObjectId| other == dir.id() || root_of(pool, other) == Some(dir.id());
+    drop_keys(pool, is_its);
     let count = record.keys.len();
-    record.keys.retain(|(root, _)| *root != dir.id());
+    record.keys.retain(|(other, _)| !is_its(*other));
     if record.keys.len() == count { Ok(()) } else { records::remember(&record) }
 }
 

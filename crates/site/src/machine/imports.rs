@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Errno, Guid, Txg};
+use base::{Errno, Guid, Txg, tasks};
 use control::stats::VdevStats;
 use control::{Control, Failed, Ioc, TRANSIENT, stats};
 use nvlist::{NvList, Value as Nv};
@@ -19,23 +19,24 @@ use pool::{Error as PoolError, OpenOptions, Pool, Spa, Value};
 use vdev::import::Candidate;
 use vdev::{VdevConfig, VdevState, VdevTree};
 
-use super::Machine;
+use super::Session;
+use super::pools::{Held, Open};
 use crate::error::opening;
 use crate::import::{How, Import, is_foreign, takes_missing_logs};
 use crate::rewind::{LOAD_POLICY, Policy, Rewind};
 use crate::tryimport::{ERRNO, ERROR, LOAD_INFO, MISSING_VDEVS, try_import};
-use crate::{Error, Query, devices, records, writing};
+use crate::{Error, Imported, Query, devices, records, writing};
 
 /// The state of a pool that is imported, and of one that does not open (OpenZFS: `pool_state_t`).
 const STATE_ACTIVE: u64 = 0;
 const STATE_UNAVAIL: u64 = 6;
 
-impl Machine {
+impl Session {
     pub(super) fn configs(&self) -> Result<NvList, Failed> {
         let mut out = NvList::new();
-        for record in self.site.all().map_err(opening)? {
-            let (mut config, state) = match self.site.open(&record) {
-                Ok(pool) => (stats::stored(pool.config()), STATE_ACTIVE),
+        for record in self.machine.site.all().map_err(opening)? {
+            let (mut config, state) = match tasks::never_waiting(|| self.machine.site.open_anew(&record)) {
+                Ok((pool, _)) => (stats::stored(pool.config()), STATE_ACTIVE),
                 // as far as its labels tell of it
                 Err(_) => {
                     let found = devices::candidate(&record).ok();
@@ -74,7 +75,7 @@ impl Machine {
         let candidate = found(config, input)?;
         let how = How::of(name, &candidate, input)?;
         let (readonly, dry_run) = (how.readonly, how.policy.dry_run);
-        let import = Import::begin(&self.site, &candidate, how).map_err(opening)?;
+        let import = Import::begin(&self.machine.site, &candidate, how).map_err(opening)?;
         let (mut answer, mut info) = (config.clone(), NvList::new());
         let seen = self.load(&import, &mut info);
         answer.insert(LOAD_INFO, info);
@@ -118,32 +119,36 @@ impl Machine {
             return Err(control::Error::Opening(Errno::EIO, why.into()).into());
         }
         if how.readonly {
-            seen.watch_others(&writing::hooks(self.site.front()).env)?;
+            seen.watch_others(&writing::hooks(self.machine.site.front()).env)?;
         }
         Ok(seen)
     }
 
-    /// Opens a pool for writing, sets its properties, and remembers it as imported if it has them all. It is closed, or stays open ([`Machine::keeping_open`]).
+    /// Opens a pool for writing, sets its properties, and remembers it as imported if it has them all. It stays open then.
     fn import_to_write(&self, import: Import<'_>, stored: NvList) -> Result<(), Failed> {
         let guid = import.candidate().guid;
+        // nobody else opens it meanwhile
+        let place = self.machine.place(guid);
+        let mut filling = place.write();
         let locked = import.lock()?;
         let spa = import.write(&locked)?;
-        let done = self.set_and_remember(&spa, stored, import);
-        if done.is_err() {
-            // the error is what counts
-            let _forgotten = records::forget(guid);
-        } else if self.keeps_open {
-            self.site.keep(&spa);
-            return Ok(());
+        match self.set_and_remember(&spa, stored, import) {
+            Ok(record) => {
+                self.machine.site.keep(&spa);
+                filling.fill(Open::new(record, Held::Writing(spa)));
+                Ok(())
+            }
+            Err(failed) => {
+                // the error is what counts
+                let _forgotten = records::forget(guid);
+                let _closed = spa.close();
+                Err(failed)
+            }
         }
-        let closed = spa.close();
-        done?;
-        closed?;
-        Ok(())
     }
 
     /// Sets properties of a pool that was opened to be imported, and remembers it as imported.
-    fn set_and_remember(&self, spa: &Arc<Spa>, props: NvList, import: Import<'_>) -> Result<(), Failed> {
+    fn set_and_remember(&self, spa: &Arc<Spa>, props: NvList, import: Import<'_>) -> Result<Imported, Failed> {
         if !props.is_empty() {
             let mut input = NvList::new();
             input.insert("props", props);

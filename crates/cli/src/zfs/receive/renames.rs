@@ -43,7 +43,7 @@ struct Snap {
 
 impl Snap {
     fn of(snap: &Listed) -> Result<Snap, Failed> {
-        Ok(Snap { name: snap.name().to_owned(), guid: snap.guid()?, txg: snap.txg() })
+        Ok(Snap { name: snap.name().to_owned(), guid: snap.guid()?, txg: snap.txg()? })
     }
 
     fn short_name(&self) -> &str {

@@ -1,0 +1,376 @@
+//! The pools that a machine has open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::{Errno, Guid};
+use control::{AllKept, Failed};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pool::{Pool, Spa};
+
+use crate::error::opening;
+use crate::{Error, Imported, Query, Site, devices, keys};
+
+/// The time that an export waits for the requests to its pool to end, and these for it before they ask whether it is suspended.
+const MOMENT: Duration = Duration::from_millis(250);
+
+type Known = (Imported, Option<Arc<Spa>>);
+
+/// The place of a pool: it is filled while the pool is open. Requests have it locked for reading, those that open and close for writing.
+#[derive(Default)]
+pub(super) struct Place {
+    open: RwLock<Option<Open>>,
+    /// The record of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
+    known: Mutex<Option<Known>>,
+}
+
+impl Place {
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks it for a request.
+    fn try_read_for(&self, time: Duration) -> Option<RwLockReadGuard<'_, Option<Open>>> {
+        self.open.try_read_for(time)
+    }
+
+    /// Locks it to fill or to empty it, once the requests have ended.
+    pub(super) fn write(&self) -> Filling<'_> {
+        Filling { open: self.open.write(), place: self }
+    }
+
+    fn try_write_for(&self, time: Duration) -> Option<Filling<'_>> {
+        Some(Filling { open: self.open.try_write_for(time)?, place: self })
+    }
+
+    /// The pool that is open for a change here.
+    fn spa(&self) -> Option<Arc<Spa>> {
+        self.known().as_ref()?.1.clone()
+    }
+
+    /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock; and who has the lock may wait for it to
+    /// be cleared.
+    fn suspended(&self) -> Option<Open> {
+        let (record, spa) = self.known().clone()?;
+        let spa = spa.filter(|spa| spa.suspended().is_some())?;
+        Some(Open { record, held: Held::Writing(spa), ready: Mutex::new(true) })
+    }
+}
+
+/// The place of a pool that nobody else uses.
+pub(super) struct Filling<'a> {
+    open: RwLockWriteGuard<'a, Option<Open>>,
+    place: &'a Place,
+}
+
+impl<'a> Filling<'a> {
+    pub(super) fn open(&self) -> Option<&Open> {
+        self.open.as_ref()
+    }
+
+    pub(super) fn fill(&mut self, open: Open) {
+        let spa = match &open.held {
+            Held::Writing(spa) => Some(spa.clone()),
+            Held::Reading(..) => None,
+        };
+        *self.place.known() = Some((open.record.clone(), spa));
+        *self.open = Some(open);
+    }
+
+    pub(super) fn empty(&mut self) -> Option<Open> {
+        *self.place.known() = None;
+        self.open.take()
+    }
+
+    /// Lets other requests use what is in it.
+    fn share(self) -> RwLockReadGuard<'a, Option<Open>> {
+        RwLockWriteGuard::downgrade(self.open)
+    }
+}
+
+/// A pool that is open.
+pub(super) struct Open {
+    /// The record of its import, from when it was opened.
+    pub(super) record: Imported,
+    pub(super) held: Held,
+    /// Whether its logs were replayed, and its devices brought up to date: before its first change.
+    ready: Mutex<bool>,
+}
+
+impl Open {
+    pub(super) fn new(record: Imported, held: Held) -> Open {
+        Open { record, held, ready: Mutex::new(false) }
+    }
+
+    /// Makes it ready for a change.
+    pub(super) fn make_ready(&self, site: &Site) -> Result<(), Failed> {
+        let Held::Writing(spa) = &self.held else { return Ok(()) };
+        // the request is refused
+        if spa.suspended().is_some() {
+            return Ok(());
+        }
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*ready {
+            if spa.had_logs() {
+                site.replay(spa, &mut |_| {})?;
+                spa.sync()?;
+            }
+            site.catch_up(spa);
+            *ready = true;
+        }
+        Ok(())
+    }
+
+    /// A key was loaded: the log of its datasets may be replayed.
+    pub(super) fn has_new_key(&self) {
+        *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+
+    /// Whether it is what this record says. A pool that is written belongs to this process until it is exported; one that is read may have been exported and imported by another.
+    fn is_of(&self, record: &Imported) -> bool {
+        let same = |other: &Imported| {
+            (other.guid, other.load_guid, other.readonly) == (record.guid, record.load_guid, record.readonly)
+        };
+        match self.held {
+            Held::Writing(_) => self.record.guid == record.guid,
+            Held::Reading(..) => same(&self.record),
+        }
+    }
+}
+
+/// How it is open.
+pub(super) enum Held {
+    /// For a change.
+    Writing(Arc<Spa>),
+    /// For reading, on these devices.
+    Reading(Arc<Pool>, HashMap<Guid, String>),
+}
+
+/// The pools of a machine, and what its sessions keep of them.
+pub(super) struct Pools {
+    pub(super) site: Site,
+    /// The places of pools by their guids; they stay, as somebody may be waiting for one.
+    places: Mutex<HashMap<Guid, Arc<Place>>>,
+    pub(super) kept: AllKept,
+    /// Devices come and go one after the other: their paths are in the record of the pool.
+    pub(super) vdevs: Mutex<()>,
+}
+
+impl Pools {
+    pub(super) fn new(site: Site) -> Pools {
+        Pools { site, places: Mutex::default(), kept: AllKept::default(), vdevs: Mutex::default() }
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<Guid, Arc<Place>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The imported pool of this name.
+    pub(super) fn record(&self, pool: &str) -> Result<Imported, Failed> {
+        let found = self.site.find(pool).map_err(opening)?;
+        found.ok_or_else(|| no_such_pool(pool))
+    }
+
+    /// The place of the pool with this guid.
+    pub(super) fn place(&self, guid: Guid) -> Arc<Place> {
+        self.places().entry(guid).or_default().clone()
+    }
+
+    /// The place of a pool that is open under this name. It is found whoever has it locked.
+    pub(super) fn opened(&self, pool: &str) -> Option<Arc<Place>> {
+        let is_it = |place: &Place| place.known().as_ref().is_some_and(|(record, _)| record.name == pool);
+        self.places().values().find(|place| is_it(place)).cloned()
+    }
+
+    pub(super) fn open_pools(&self) -> Vec<Imported> {
+        let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
+        // one that is being opened is not open yet
+        let record = |place: &Arc<Place>| Some(place.open.try_read()?.as_ref()?.record.clone());
+        let mut open: Vec<Imported> = places.iter().filter_map(record).collect();
+        open.sort_by(|a, b| a.name.cmp(&b.name));
+        open
+    }
+
+    /// Uses a pool if it is open. One that is read, and was exported since, is let go; one that is suspended while it is exported is used nevertheless.
+    pub(super) fn if_open<R>(
+        &self,
+        pool: &str,
+        work: impl FnOnce(&Open) -> Result<R, Failed>,
+    ) -> Option<Result<R, Failed>> {
+        let place = self.opened(pool)?;
+        let open = loop {
+            if let Some(open) = place.try_read_for(MOMENT) {
+                break open;
+            }
+            if let Some(open) = place.suspended() {
+                return Some(work(&open));
+            }
+        };
+        if !self.is_stale(open.as_ref()?) {
+            return open.as_ref().filter(|open| open.record.name == pool).map(work);
+        }
+        drop(open);
+        // nobody waits for that: it is let go by the next one at the latest
+        if let Some(mut filling) = place.try_write_for(MOMENT)
+            && filling.open().is_some_and(|open| self.is_stale(open))
+        {
+            self.let_go(&mut filling);
+        }
+        None
+    }
+
+    /// Whether it is read, and is not what is imported now.
+    fn is_stale(&self, open: &Open) -> bool {
+        let is_imported = || self.record(&open.record.name).is_ok_and(|record| open.is_of(&record));
+        matches!(open.held, Held::Reading(..)) && !is_imported()
+    }
+
+    fn let_go(&self, filling: &mut Filling<'_>) {
+        if let Some(open) = filling.empty() {
+            self.kept.forget();
+            self.site.look_again_at(open.record.guid);
+        }
+    }
+
+    /// Uses a pool, which is opened if it is not open.
+    pub(super) fn with<R>(&self, pool: &str, work: impl FnOnce(&Open) -> Result<R, Failed>) -> Result<R, Failed> {
+        let mut work = Some(work);
+        let used = self.if_open(pool, |open| match work.take() {
+            Some(work) => work(open),
+            None => Err(no_such_pool(pool)),
+        });
+        let Some(work) = work else { return used.unwrap_or_else(|| Err(no_such_pool(pool))) };
+        let place = self.place(self.record(pool)?.guid);
+        let mut filling = place.write();
+        // it may have been exported, or imported under another name, meanwhile
+        let record = self.record(pool)?;
+        if filling.open().is_none_or(|open| open.record.name != pool || !open.is_of(&record)) {
+            if !Arc::ptr_eq(&place, &self.place(record.guid)) {
+                return Err(busy());
+            }
+            if let Some(Open { held: Held::Reading(..), .. }) = filling.open() {
+                self.let_go(&mut filling);
+            }
+            if let Some(spa) = self.site.changing(&record) {
+                // the program has it open besides, and closes it
+                return work(&Open::new(record, Held::Writing(spa)));
+            }
+            filling.fill(self.open_now(record)?);
+        }
+        let open = filling.share();
+        match &*open {
+            Some(open) => work(open),
+            None => Err(no_such_pool(pool)),
+        }
+    }
+
+    fn open_now(&self, record: Imported) -> Result<Open, Failed> {
+        if record.readonly {
+            let pool = self.site.open(&record).map_err(opening)?;
+            let held = Held::Reading(pool.clone(), self.site.devices(&pool));
+            return Ok(Open::new(record, held));
+        }
+        let spa = self.site.write(&record).map_err(opening)?;
+        if let Err(e) = self.site.show_changes(&record, &spa) {
+            self.site.hide_changes(&spa);
+            // the error is what counts
+            let _closed = spa.close();
+            return Err(opening(e));
+        }
+        Ok(Open::new(record, Held::Writing(spa)))
+    }
+
+    /// The place of a pool, for a request that closes it: the others have ended.
+    pub(super) fn alone<R>(
+        &self,
+        guid: Guid,
+        work: impl FnOnce(&mut Filling<'_>) -> Result<R, Failed>,
+    ) -> Result<R, Failed> {
+        let place = self.place(guid);
+        let mut filling = place.try_write_for(MOMENT).ok_or_else(busy)?;
+        work(&mut filling)
+    }
+
+    pub(super) fn close(&self, pool: &str) -> Result<(), Failed> {
+        self.opened(pool).map_or(Ok(()), |place| self.close_place(&place))
+    }
+
+    pub(super) fn close_all(&self) -> Result<(), Failed> {
+        let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
+        // all of them, whatever comes of the first
+        let closed: Vec<_> = places.iter().map(|place| self.close_place(place)).collect();
+        closed.into_iter().collect()
+    }
+
+    /// Closes a pool once its requests have ended. Those that wait for the devices of a suspended pool end by that: it is given up, also one that is suspended meanwhile.
+    fn close_place(&self, place: &Place) -> Result<(), Failed> {
+        loop {
+            if let Some(spa) = place.spa().filter(|spa| spa.suspended().is_some()) {
+                spa.abandon();
+            }
+            if let Some(mut filling) = place.try_write_for(MOMENT) {
+                return self.close_now(&mut filling);
+            }
+        }
+    }
+
+    fn close_now(&self, filling: &mut Filling<'_>) -> Result<(), Failed> {
+        let Some(Open { record, held, .. }) = filling.empty() else { return Ok(()) };
+        self.kept.forget();
+        let Held::Writing(spa) = held else {
+            self.site.look_again_at(record.guid);
+            return Ok(());
+        };
+        if spa.suspended().is_some() {
+            spa.abandon();
+        }
+        let settled = spa.view().map_err(Failed::from).and_then(|view| keys::settle(&view).map_err(opening));
+        self.site.hide_changes(&spa);
+        spa.close()?;
+        settled
+    }
+
+    pub(super) fn take(&self, pool: &str) -> Option<Arc<Spa>> {
+        let place = self.opened(pool)?;
+        let mut filling = place.write();
+        match filling.empty()? {
+            Open { held: Held::Writing(spa), .. } => Some(spa),
+            reading => {
+                filling.fill(reading);
+                None
+            }
+        }
+    }
+
+    /// Takes requests about a pool that is open for a change, in one of its states.
+    pub(super) fn query(&self, open: &Open, view: &Arc<Pool>, finds_devices: bool) -> Query {
+        let found = || {
+            let record = self.site.all().ok()?.into_iter().find(|record| record.guid == open.record.guid)?;
+            devices::candidate(&record).ok().map(|found| devices::paths(&found))
+        };
+        let devices = match &open.held {
+            Held::Reading(_, devices) => devices.clone(),
+            Held::Writing(_) if finds_devices => found().unwrap_or_default(),
+            Held::Writing(_) => HashMap::new(),
+        };
+        Query::of_imported(view.clone(), open.record.clone(), devices)
+    }
+}
+
+pub(super) fn no_such_pool(pool: &str) -> Failed {
+    opening(Error::NoSuchPool { name: pool.to_owned() })
+}
+
+/// Others use a pool that is to be closed.
+pub(super) fn busy() -> Failed {
+    control::Error::Opening(Errno::EBUSY, "pool is busy".into()).into()
+}
+
+impl Drop for Pools {
+    fn drop(&mut self) {
+        if let Err(failed) = self.close_all() {
+            tracing::warn!(target: "zuse::site", %failed, "a pool could not be closed");
+        }
+    }
+}

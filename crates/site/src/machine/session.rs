@@ -1,0 +1,341 @@
+//! The requests of one caller.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use control::{Caller, CancelToken, Control, EventSource, Events, Failed, Ioc, Kept, NewVdevs, Who, traced};
+use nvlist::NvList;
+use pool::events::News;
+use pool::{Pool, Spa};
+
+use super::pools::{Filling, Held, Open, Pools, busy};
+use crate::error::opening;
+use crate::{Error, Imported, Query, events, keys, records, writing};
+
+/// The change of a key after which a dataset has the same (OpenZFS: `dcp_cmd_t`).
+const FORCE_NEW_KEY: u64 = 4;
+
+/// The user that administers every machine.
+const ROOT: u32 = 0;
+
+/// Interval at which new events are looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The requests of one caller to the pools of this machine. Several threads may make them at once.
+pub struct Session {
+    pub(super) machine: Arc<Pools>,
+    pub(super) caller: Caller,
+    /// The user that the pools belong to, where it is to be checked what the caller may do.
+    owner: Option<u32>,
+    events: Events,
+    kept: Kept,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) fn new(machine: Arc<Pools>, caller: Caller, owner: Option<u32>) -> Session {
+        let kept = Kept::default();
+        machine.kept.add(&kept);
+        Session { machine, caller, owner, events: Events::default(), kept }
+    }
+
+    /// The caller.
+    #[must_use]
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Answers what is asked, or does it: after that it is on disk.
+    ///
+    /// # Errors
+    /// EPERM for a caller who may not ask; as [`Control::call`]; ENOENT for a pool that is not imported, EROFS for a change of one that was imported read-only,
+    /// EBUSY where the pool is to be closed and others use it.
+    pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        self.call_until(ioc, name, input, &CancelToken::default())
+    }
+
+    /// As [`Session::call`], with waits that `cancel` ends.
+    ///
+    /// # Errors
+    /// As [`Session::call`]; EINTR for a wait that was ended.
+    pub fn call_until(&self, ioc: Ioc, name: &str, input: &NvList, cancel: &CancelToken) -> Result<NvList, Failed> {
+        if let Some(owner) = self.owner
+            && let Err(refused) = ioc.check_caller(&self.caller, owner)
+        {
+            return traced(ioc, "", Some(self.caller.uid), || Err(refused.into()));
+        }
+        let pool = ioc.pool_of(name)?;
+        let traced = |work: &dyn Fn() -> Result<NvList, Failed>| {
+            traced(ioc, pool, Some(self.caller.uid), || ioc.check(input).map_err(Failed::from).and_then(|()| work()))
+        };
+        match ioc {
+            Ioc::PoolConfigs => traced(&|| self.configs()),
+            Ioc::PoolTryImport => traced(&|| self.try_import(input)),
+            Ioc::PoolImport => traced(&|| self.import(name, input)),
+            Ioc::PoolCreate => traced(&|| self.create(name, input)),
+            Ioc::PoolExport | Ioc::PoolDestroy => traced(&|| self.leave(ioc, pool, input)),
+            Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
+                traced(&|| self.events.call(&OfMachine, ioc, input, cancel))
+            }
+            Ioc::Wait => self.wait((pool, name), input, cancel),
+            ioc if ioc.looks() => {
+                let answer = self.look(ioc, (pool, name), input, cancel);
+                self.machine.kept.watch();
+                answer
+            }
+            ioc => self.with(ioc, pool, input, |open| self.change(ioc, open, (name, input), cancel)),
+        }
+    }
+
+    /// Takes requests of the caller to a pool that is open for a change.
+    fn control(&self, spa: &Arc<Spa>) -> Control {
+        Control::new(spa.clone(), self.caller.clone()).on(Arc::new(self.machine.site.clone())).keeping(&self.kept)
+    }
+
+    /// Uses a pool for a request, which is checked before the pool is opened for it. Nobody but the owner of the pools has one opened for a change.
+    fn with<R>(
+        &self,
+        ioc: Ioc,
+        pool: &str,
+        input: &NvList,
+        work: impl FnOnce(&Open) -> Result<R, Failed>,
+    ) -> Result<R, Failed> {
+        ioc.check(input)?;
+        match self.owner {
+            Some(owner) if ![ROOT, owner].contains(&self.caller.uid) => {
+                let done = self.machine.if_open(pool, work);
+                done.unwrap_or_else(|| {
+                    self.machine.record(pool)?;
+                    Err(control::Error::NotPermitted(ioc.name()).into())
+                })
+            }
+            _ => self.machine.with(pool, work),
+        }
+    }
+
+    fn look(
+        &self,
+        ioc: Ioc,
+        (pool, name): (&str, &str),
+        input: &NvList,
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
+        if let Some(answer) = self.machine.if_open(pool, |open| self.look_at(open, ioc, (name, input), cancel)) {
+            return answer;
+        }
+        let record = self.machine.record(pool)?;
+        if record.readonly {
+            return self.machine.with(pool, |open| self.look_at(open, ioc, (name, input), cancel));
+        }
+        // another process may write it
+        let mut devices = HashMap::new();
+        let view = self.kept.view(ioc, name, || {
+            let (view, found) = self.machine.site.open_anew(&record).map_err(opening)?;
+            devices = found;
+            Ok(view)
+        });
+        let query = Query::of_imported(view?, record, devices);
+        query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
+    }
+
+    fn look_at(
+        &self,
+        open: &Open,
+        ioc: Ioc,
+        (name, input): (&str, &NvList),
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
+        let ask = |view: &Arc<Pool>| {
+            let query = self.machine.query(open, view, ioc == Ioc::PoolStats);
+            query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
+        };
+        match &open.held {
+            Held::Reading(pool, _) => ask(pool),
+            Held::Writing(spa) => ioc.look_at(spa, || ask(&self.kept.view(ioc, name, || Ok(spa.view()?))?)),
+        }
+    }
+
+    fn change(
+        &self,
+        ioc: Ioc,
+        open: &Open,
+        (name, input): (&str, &NvList),
+        cancel: &CancelToken,
+    ) -> Result<NvList, Failed> {
+        // keys are needed before logs can be replayed, and devices that are away are cleared; what everybody may ask changes nothing
+        let as_it_is = matches!(ioc, Ioc::LoadKey | Ioc::UnloadKey | Ioc::Clear) || ioc.who() == Who::Everybody;
+        if !as_it_is {
+            open.make_ready(&self.machine.site)?;
+        }
+        let one_by_one = || self.machine.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
+        let site = &self.machine.site;
+        let out = match (&open.held, ioc) {
+            (Held::Reading(pool, _), _) => {
+                self.machine.query(open, pool, false).of(&self.caller).call(ioc, name, input)
+            }
+            (Held::Writing(spa), Ioc::VdevAdd) => {
+                let _alone = one_by_one();
+                site.add_vdevs(&self.control(spa), input)
+            }
+            (Held::Writing(spa), Ioc::VdevRemove) => {
+                let _alone = one_by_one();
+                site.remove_vdev(&self.control(spa), input)
+            }
+            (Held::Writing(spa), ioc) => self.control(spa).until(cancel).call(ioc, name, input),
+        }?;
+        self.keys_changed(ioc, open, name, input)?;
+        Ok(out)
+    }
+
+    /// Does for keys that were loaded, unloaded or changed what outlives this process: one that was unloaded is nowhere kept any more.
+    fn keys_changed(&self, ioc: Ioc, open: &Open, name: &str, input: &NvList) -> Result<(), Failed> {
+        let query = || {
+            let view = match &open.held {
+                Held::Reading(pool, _) => pool.clone(),
+                Held::Writing(spa) => spa.view()?,
+            };
+            Ok::<_, Failed>(self.machine.query(open, &view, false))
+        };
+        match ioc {
+            Ioc::LoadKey if !input.contains("noop") => open.has_new_key(),
+            Ioc::UnloadKey => {
+                keys::unload(&query()?, name).map_err(opening)?;
+                self.machine.kept.forget();
+            }
+            Ioc::ChangeKey if input.get_u64("crypt_cmd") != Some(FORCE_NEW_KEY) => {
+                keys::forget(&query()?, name).map_err(opening)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for an activity of a pool. It can be exported meanwhile: that ends the wait.
+    fn wait(&self, (pool, name): (&str, &str), input: &NvList, cancel: &CancelToken) -> Result<NvList, Failed> {
+        let control = self.with(Ioc::Wait, pool, input, |open| match &open.held {
+            Held::Writing(spa) => Ok(self.control(spa).until(cancel)),
+            Held::Reading(..) => Err(control::Error::ReadOnly.into()),
+        })?;
+        control.call(Ioc::Wait, name, input)
+    }
+
+    /// Exports or destroys a pool, and forgets it.
+    fn leave(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let guid = self.machine.record(name)?.guid;
+        self.machine.alone(guid, |filling| {
+            // another request may have done it
+            let record = self.machine.record(name)?;
+            if record.guid != guid {
+                return Err(busy());
+            }
+            match record.readonly {
+                // nothing changes on the devices of a pool that is only read
+                true if ioc == Ioc::PoolExport => {
+                    filling.empty();
+                    self.machine.kept.forget();
+                }
+                true => return Err(control::Error::ReadOnly.into()),
+                false => self.leave_written(ioc, &record, input, filling)?,
+            }
+            records::forget(record.guid).map_err(opening)?;
+            self.machine.site.look_again_at(record.guid);
+            Ok(NvList::new())
+        })
+    }
+
+    fn leave_written(
+        &self,
+        ioc: Ioc,
+        record: &Imported,
+        input: &NvList,
+        filling: &mut Filling<'_>,
+    ) -> Result<(), Failed> {
+        let site = &self.machine.site;
+        let was_open = match filling.open().map(|open| &open.held) {
+            Some(Held::Writing(spa)) => Some(spa.clone()),
+            _ => None,
+        };
+        // others reach it, should it be suspended
+        let spa = match was_open {
+            Some(spa) => spa,
+            None => {
+                let spa = site.write(record).map_err(opening)?;
+                filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
+                site.catch_up(&spa);
+                spa
+            }
+        };
+        let left = self.control(&spa).call(ioc, spa.name(), input);
+        // nothing has its devices open any more; one that could not be left has been stopped as well, unless it was refused before
+        if left.is_ok() || spa.is_stopped() {
+            self.machine.kept.forget();
+            site.hide_changes(&spa);
+            filling.empty();
+        } else if site.changing(record).is_none() {
+            filling.empty();
+            spa.close()?;
+        }
+        left.map(drop)
+    }
+
+    fn create(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let site = &self.machine.site;
+        let text = |key: &str| input.get_nvlist("props").and_then(|props| props.get_str(key)).map(str::to_owned);
+        let visible = text("tname").unwrap_or_else(|| name.to_owned());
+        let names = records::lock_names(&**site.front()).map_err(opening)?;
+        if site.find(&visible).map_err(opening)?.is_some() {
+            return Err(opening(Error::NameTaken { name: visible }));
+        }
+        let who = (writing::hooks(site.front()), self.caller.clone());
+        let control = Control::create_pool(name, input, who, Arc::new(site.clone()))?;
+        let spa = control.spa();
+        let new = NewVdevs::of_list(input.get_nvlist("config").unwrap_or(&NvList::new()))?;
+        let devices = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
+        let record = Imported {
+            guid: spa.guid(),
+            name: visible,
+            name_on_disk: name.to_owned(),
+            devices,
+            readonly: false,
+            altroot: text("altroot"),
+            load_guid: spa.view()?.load_guid(),
+            ..Imported::default()
+        };
+        let place = self.machine.place(record.guid);
+        let mut filling = place.write();
+        let remembered = records::remember(&record);
+        drop(names);
+        if let Err(e) = remembered {
+            spa.close()?;
+            return Err(opening(e));
+        }
+        site.keep(spa);
+        filling.fill(Open::new(record, Held::Writing(spa.clone())));
+        Ok(NvList::new())
+    }
+}
+
+/// The events of all processes.
+struct OfMachine;
+
+impl EventSource for OfMachine {
+    fn since(&self, seen: u64) -> Result<News, Failed> {
+        events::since(seen).map_err(opening)
+    }
+
+    fn wait(&self, _seen: u64, limit: Duration) {
+        std::thread::sleep(LOOK.min(limit));
+    }
+
+    fn clear(&self) -> Result<u64, Failed> {
+        Ok(events::clear().map_err(opening)? as u64)
+    }
+}
