@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use ::pool::Spa;
 use benches::pool::{self as bench, Shape};
-use benches::{median, mix, number, process_cpu_seconds, run_peer, zpeer};
+use benches::{median, mix, number, run_peer, spent_cpu_seconds, zpeer};
 use dmu::Object;
 
 const PHASES: [&str; 4] = ["write", "read", "randread", "randwrite"];
 
 fn main() {
+    benches::set_tunables();
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-dmu");
     drop(std::fs::create_dir_all(&dir));
     let (bytes, rounds) = (number("mb", 1024) << 20, number("rounds", 3));
@@ -49,9 +50,9 @@ fn main() {
 
 /// Blocks per CPU second of `work`, which does `count`.
 fn rate(count: u64, work: impl FnOnce()) -> f64 {
-    let cpu = process_cpu_seconds();
+    let cpu = spent_cpu_seconds();
     work();
-    count as f64 / (process_cpu_seconds() - cpu).max(1e-9)
+    count as f64 / (spent_cpu_seconds() - cpu).max(1e-9)
 }
 
 #[allow(clippy::expect_used)]

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa};
 use base::{Env, ObjectId};
-use benches::{median, number, process_cpu_seconds};
+use benches::{median, number, spent_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Access, Device, device};
 use zpl::Kind;
@@ -80,9 +80,9 @@ fn rate(count: u64, work: impl FnOnce()) -> f64 {
 
 /// The rate, and CPU seconds for a GiB.
 fn rate_and_cpu(bytes: u64, work: impl FnOnce()) -> [f64; 2] {
-    let before = process_cpu_seconds();
+    let before = spent_cpu_seconds();
     let rate = rate(bytes, work);
-    [rate, (process_cpu_seconds() - before) / (bytes as f64 / f64::from(1 << 30))]
+    [rate, (spent_cpu_seconds() - before) / (bytes as f64 / f64::from(1 << 30))]
 }
 
 /// Bytes of a file that the system has in memory; nothing where it has no `fincore`.
@@ -186,9 +186,9 @@ fn zuse(dir: &Path, bytes: u64, reads: u64, pieces: &[Vec<u8>]) -> [f64; 8] {
     for n in 0..hot / PIECE as u64 {
         zfs.read(id, n * PIECE as u64, &mut piece).expect("read");
     }
-    let before = process_cpu_seconds();
+    let before = spent_cpu_seconds();
     let random = rate(reads, || random_reads(&zfs, id, hot, reads));
-    let cpu = reads as f64 / (process_cpu_seconds() - before).max(1e-9);
+    let cpu = reads as f64 / (spent_cpu_seconds() - before).max(1e-9);
     drop(zfs);
     spa.export().expect("export");
     std::fs::remove_file(&path).expect("file");

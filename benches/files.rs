@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::pool::{CreateOptions, Hooks, Spa};
 use base::{Env, ObjectId};
-use benches::{median, number, process_cpu_seconds};
+use benches::{median, number, spent_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 use zpl::Kind;
@@ -19,6 +19,7 @@ const SIZE: u64 = 4 << 30;
 const PER_DIRECTORY: u64 = 10_000;
 
 fn main() {
+    benches::set_tunables();
     let (files, rounds) = (number("files", 100_000), number("rounds", 3));
     let mut rates = [const { Vec::new() }; 3];
     for _ in 0..rounds {
@@ -66,10 +67,10 @@ fn batch(zfs: &Zfs, work: impl FnOnce(&Zfs)) {
 
 #[allow(clippy::expect_used)]
 fn rate(zfs: &Zfs, count: u64, work: impl FnOnce()) -> f64 {
-    let cpu = process_cpu_seconds();
+    let cpu = spent_cpu_seconds();
     work();
     zfs.spa().sync().expect("sync");
-    count as f64 / (process_cpu_seconds() - cpu).max(1e-9)
+    count as f64 / (spent_cpu_seconds() - cpu).max(1e-9)
 }
 
 #[allow(clippy::expect_used)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ::pool::{CreateOptions, Hooks, Spa};
 use base::{Env, ObjectId};
-use benches::{number, process_cpu_seconds, text};
+use benches::{number, spent_cpu_seconds, text};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 use zpl::Kind;
@@ -117,13 +117,13 @@ fn median(mut all: Vec<f64>) -> f64 {
 #[allow(clippy::expect_used)]
 fn round(zfs: &Zfs, ids: &[ObjectId], files: &[std::fs::File], seconds: u64) -> Round {
     let spa = zfs.spa();
-    let (cpu, batches, txg) = (process_cpu_seconds(), batches(spa), spa.txgs().synced());
+    let (cpu, batches, txg) = (spent_cpu_seconds(), batches(spa), spa.txgs().synced());
     let zuse = run(ids.len(), seconds, &|writer, at, data| {
         let id = ids[writer];
         zfs.write(&Cred::ROOT, id, at, data).expect("write");
         zfs.fsync(id).expect("fsync");
     });
-    let (cpu, txgs) = (process_cpu_seconds() - cpu, spa.txgs().synced().0 - txg.0);
+    let (cpu, txgs) = (spent_cpu_seconds() - cpu, spa.txgs().synced().0 - txg.0);
     let batches = self::batches(spa) - batches;
     let host = run(files.len(), seconds, &|writer, at, data| {
         files[writer].write_all_at(data, at).expect("write");

@@ -23,7 +23,7 @@ use std::time::Instant;
 use ::pool::Spa;
 use base::Txg;
 use benches::pool::{self as bench, Shape, Traffic};
-use benches::{PeerResult, mix, number, process_cpu_seconds, run_peer, text, zpeer};
+use benches::{PeerResult, mix, number, run_peer, spent_cpu_seconds, text, zpeer};
 use dmu::Object;
 use ondisk::Dva;
 use space::{Class, SpaceRequest};
@@ -229,9 +229,9 @@ impl Churn {
 }
 
 fn timed_import(dir: &std::path::Path, shape: &Shape, what: &str) -> Arc<Spa> {
-    let (start, cpu, memory) = (Instant::now(), process_cpu_seconds(), resident_mb());
+    let (start, cpu, memory) = (Instant::now(), spent_cpu_seconds(), resident_mb());
     let spa = bench::import(dir, shape);
-    let (wall, cpu) = (start.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+    let (wall, cpu) = (start.elapsed().as_secs_f64(), spent_cpu_seconds() - cpu);
     println!("{what}: {wall:.2} s, {cpu:.2} CPU s, resident {memory:.0} MB before, {:.0} MB after", resident_mb());
     spa
 }
@@ -362,11 +362,11 @@ fn measure(spa: &Arc<Spa>, traffic: &Traffic, blocks: &Blocks, work: &Work, shap
             [&stats.written_mos, &stats.written_mos_bytes, &stats.written_metadata].map(base::counter::Counter::get);
         counters.map(|n| n as f64)
     };
-    let (cpu, before, first) = (process_cpu_seconds(), traffic.written(), spa.txgs().synced());
+    let (cpu, before, first) = (spent_cpu_seconds(), traffic.written(), spa.txgs().synced());
     let metadata_before = metadata();
     let flushed = spa.space().log_stats().flushes_total;
     (0..work.txgs).for_each(|_| blocks.overwrite(spa, work.ops, state));
-    let cpu = process_cpu_seconds() - cpu;
+    let cpu = spent_cpu_seconds() - cpu;
     let [mos_writes, mos_bytes, meta_writes] = metadata();
     let [mos_writes_before, mos_bytes_before, meta_writes_before] = metadata_before;
     let after = traffic.written();

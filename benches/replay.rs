@@ -22,7 +22,7 @@ use std::time::Instant;
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use base::{Env, ObjectId, tunable};
 use benches::streams::{touched, warm};
-use benches::{median, process_cpu_seconds, run_peer, text, zpeer};
+use benches::{median, run_peer, spent_cpu_seconds, text, zpeer};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice, Latency, MemoryDevice, Overlay, Room};
 use zpl::Kind;
@@ -210,10 +210,10 @@ impl Crashed {
         zfs.setattr(&Cred::ROOT, root, &SetAttr { mode: Some(0o755), ..Default::default() }).expect("mode");
         zfs.sync().expect("commit");
         spa.sync().expect("sync");
-        let (synced, cpu, begun) = (spa.txgs().synced(), process_cpu_seconds(), Instant::now());
+        let (synced, cpu, begun) = (spa.txgs().synced(), spent_cpu_seconds(), Instant::now());
         let every = if load == Load::Peer { 3000 } else { 64 };
         change(&zfs, load, records, &found, every);
-        let took = (process_cpu_seconds() - cpu, begun.elapsed().as_secs_f64());
+        let took = (spent_cpu_seconds() - cpu, begun.elapsed().as_secs_f64());
         assert_eq!(spa.txgs().synced(), synced, "all is in the log");
         powered.lost.store(true, Ordering::Release);
         let mut crashed = Crashed { device, records, commits: took };
@@ -242,10 +242,10 @@ impl Crashed {
         let options = ImportOptions { force: true, ..ImportOptions::default() };
         let spa = Spa::import(candidate, &options, hooks()).expect("import");
         let import = begun.elapsed().as_secs_f64();
-        let (begun, cpu) = (Instant::now(), process_cpu_seconds());
+        let (begun, cpu) = (Instant::now(), spent_cpu_seconds());
         let mut records = 0;
         let done = replay_all(&spa, &mut |progress| records = progress.records_done).expect("replay");
-        let (replay, cpu) = (begun.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+        let (replay, cpu) = (begun.elapsed().as_secs_f64(), spent_cpu_seconds() - cpu);
         assert!(done.iter().all(|(_, opened)| opened.is_ok()), "{done:?}");
         spa.close().expect("close");
         Took { records, import, replay, cpu }

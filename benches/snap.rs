@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use ::pool::{NewDataset, Spa};
 use benches::pool::{self as bench, Shape};
-use benches::{mix, number, process_cpu_seconds, run_peer, zpeer};
+use benches::{mix, number, run_peer, spent_cpu_seconds, zpeer};
 use dmu::Object;
 use ondisk::ObjsetType;
 
@@ -25,6 +25,7 @@ const MAKERS: u64 = 64;
 const BLOCKS: u64 = 20_000;
 
 fn main() {
+    benches::set_tunables();
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-snap");
     drop(std::fs::create_dir_all(&dir));
     let many = number("many", 0);
@@ -42,9 +43,9 @@ fn main() {
 }
 
 fn rate(ops: u64, work: impl FnOnce()) -> f64 {
-    let start = process_cpu_seconds();
+    let start = spent_cpu_seconds();
     work();
-    ops as f64 / (process_cpu_seconds() - start)
+    ops as f64 / (spent_cpu_seconds() - start)
 }
 
 #[allow(clippy::expect_used)]
@@ -105,9 +106,9 @@ fn of_many(dir: &Path, many: u64, keep: bool) {
     let fs = spa.name().to_string();
     println!("{:<32}{:>14}{:>14}", format!("{many} of them"), "seconds", "CPU seconds");
     let timed = |what: &str, work: &mut dyn FnMut()| {
-        let (start, cpu) = (Instant::now(), process_cpu_seconds());
+        let (start, cpu) = (Instant::now(), spent_cpu_seconds());
         work();
-        println!("{what:<32}{:>14.2}{:>14.2}", start.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+        println!("{what:<32}{:>14.2}{:>14.2}", start.elapsed().as_secs_f64(), spent_cpu_seconds() - cpu);
     };
     timed("file systems, one by one", &mut || {
         // those that come at the same time share a txg

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use base::{Guid, Txg};
-use benches::{number, process_cpu_seconds};
+use benches::{number, spent_cpu_seconds};
 use nvlist::NvList;
 use ondisk::Dva;
 use ondisk::label::key;
@@ -63,7 +63,7 @@ fn reads(path: &Path, size: u64) -> Result<(), Box<dyn Error>> {
 fn read_in_order(tree: &VdevTree, cx: &ReadCx<'_>, size: u64) -> Result<f64, vdev::Error> {
     let mut buf = vec![0; 8192];
     let (mut offset, mut count) = (0, 0u64);
-    let start = process_cpu_seconds();
+    let start = spent_cpu_seconds();
     // the labels take the front of each leaf
     while offset + 16384 < size - (5 << 20) {
         let len = 2560 + (count + 1) * 512 % 5632;
@@ -72,7 +72,7 @@ fn read_in_order(tree: &VdevTree, cx: &ReadCx<'_>, size: u64) -> Result<f64, vde
         offset += len;
         count += 1;
     }
-    Ok(count as f64 / (process_cpu_seconds() - start) / 1e3)
+    Ok(count as f64 / (spent_cpu_seconds() - start) / 1e3)
 }
 
 fn writes(rounds: u64) -> Result<(), Box<dyn Error>> {
@@ -88,7 +88,7 @@ fn writes(rounds: u64) -> Result<(), Box<dyn Error>> {
             let data = vec![0x5a; size];
             let asize = tree.top(0).map_or(0, |top| top.psize_to_asize(size as u64));
             let batch = BATCH / size as u64;
-            let (start, cpu) = (Instant::now(), process_cpu_seconds());
+            let (start, cpu) = (Instant::now(), spent_cpu_seconds());
             for round in 0..rounds {
                 let first = round % 8 * batch;
                 let place = |n| BlockWrite { dva: Dva::new(0, n * asize, asize, false), data: &data };
@@ -96,7 +96,7 @@ fn writes(rounds: u64) -> Result<(), Box<dyn Error>> {
                 tree.write(Txg(1), &blocks)?;
             }
             let mb = (rounds * BATCH) as f64 / 1e6;
-            let (wall, cpu) = (start.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+            let (wall, cpu) = (start.elapsed().as_secs_f64(), spent_cpu_seconds() - cpu);
             let name = format!("{kind} of {leaves}, {parity}");
             println!("{name:<18}{size:<14}{:>10.0}{:>10.0}", mb / wall, mb / cpu);
         }

@@ -84,16 +84,21 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Seconds of CPU time that all threads of this process have used.
+/// Seconds of CPU time that all threads of this process have used. With `machine=1` on the command line they are those of the whole machine, with
+/// everything on its disk: what goes through the page cache is written there later, by threads of the kernel. That means something on an idle
+/// machine only.
 #[must_use]
-pub fn process_cpu_seconds() -> f64 {
+pub fn spent_cpu_seconds() -> f64 {
+    if number("machine", 0) != 0 {
+        rustix::fs::sync();
+        return machine_cpu_seconds();
+    }
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Seconds in which the processors of this machine worked, for whichever process or for the kernel (`/proc/stat`, in hundredths).
-#[must_use]
-pub fn machine_cpu_seconds() -> f64 {
+fn machine_cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<f64> = stat.split_whitespace().skip(1).take(7).filter_map(|ticks| ticks.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq

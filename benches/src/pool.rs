@@ -37,7 +37,7 @@ impl Traffic {
     }
 }
 
-/// A file that takes a flush for done, as the peer's do. One that counts makes each operation in the thread that asks for it; one that does
+/// A file that takes a flush for done, as the peer's do, but for `flush=1` on the command line. One that counts makes each operation in the thread that asks for it; one that does
 /// not makes them as the file would.
 #[derive(Debug)]
 struct Unflushed {
@@ -68,7 +68,7 @@ impl Device for Unflushed {
     }
 
     fn flush(&self) -> io::Result<()> {
-        Ok(())
+        if crate::number("flush", 0) != 0 { self.file.flush() } else { Ok(()) }
     }
 
     fn is_writable(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use ::pool::{OpenOptions, Pool};
 use stream::send::{Base, Progress, SendFlags};
 
-use crate::{process_cpu_seconds, run_peer};
+use crate::{run_peer, spent_cpu_seconds};
 
 /// The share of the blocks that an incremental stream brings, in percent.
 pub const PERCENT: u64 = 10;
@@ -126,20 +126,14 @@ pub struct Cost {
     pub peak_mb: f64,
 }
 
-/// Returns the cost of `work`. With `machine=1` on the command line the CPU time is that of the whole machine, until everything is on its disk: what
-/// goes through the page cache is written there later, by threads of the kernel. It means something on an idle machine only.
+/// Returns the cost of `work`.
 pub fn cost(work: impl FnOnce()) -> Cost {
-    let machine = crate::number("machine", 0) != 0;
-    let cpu_now = || if machine { crate::machine_cpu_seconds() } else { process_cpu_seconds() };
     // where the kernel does not forget the peak, it is that of the whole process
     drop(std::fs::write("/proc/self/clear_refs", "5"));
-    let (cpu, wall) = (cpu_now(), Instant::now());
+    let (cpu, wall) = (spent_cpu_seconds(), Instant::now());
     work();
     let wall = wall.elapsed().as_secs_f64();
-    if machine {
-        rustix::fs::sync();
-    }
-    Cost { wall, cpu: cpu_now() - cpu, peak_mb: peak_mb().unwrap_or(f64::NAN) }
+    Cost { wall, cpu: spent_cpu_seconds() - cpu, peak_mb: peak_mb().unwrap_or(f64::NAN) }
 }
 
 fn peak_mb() -> Option<f64> {

@@ -16,8 +16,12 @@ const HELD: Duration = Duration::from_secs(3);
 const STALL_MAX: Duration = Duration::from_secs(1);
 /// The longest that a txg may be open, quiescing and syncing, beside the time that a transaction is held in it.
 const TXG_MAX: Duration = Duration::from_secs(30);
-/// Memory in use beside the ARC, dirty data and the model: 64 MiB, and two files for each of 64 threads that compares or writes them.
-const MEMORY_BESIDE: u64 = (64 << 20) + 64 * 2 * FILE_MAX as u64;
+/// Threads that write files, compare them, or work with snapshots and short-lived datasets; each holds two files at most.
+const FILES: u64 = 64 * 2 * FILE_MAX as u64;
+/// Streams that are received at the same time, each with as much as its queue takes (`zfs_recv_queue_length`).
+const STREAMS: u64 = 8 * (16 << 20);
+/// Memory in use beside the ARC, dirty data and the model.
+const MEMORY_BESIDE: u64 = (64 << 20) + FILES + STREAMS;
 /// Growth of memory between the first third of a run and its end.
 const GROWTH_MAX: u64 = 128 << 20;
 /// A part of a run after which caches are full, in percent.
