@@ -56,6 +56,8 @@ table! {
     EISDIR = 21;
     /// Invalid.
     EINVAL = 22;
+    /// Not an operation of this file.
+    ENOTTY = 25;
     /// Modified since its last snapshot.
     ETXTBSY = 26;
     /// The file is too large.
@@ -92,6 +94,8 @@ table! {
     EILSEQ = 84;
     /// Not supported.
     ENOTSUP = 95;
+    /// Nobody is at the other end.
+    ENOTCONN = 107;
     /// Took too long.
     ETIMEDOUT = 110;
     /// Overtaken by a change.

@@ -51,7 +51,7 @@ impl FileSystem {
 
     /// Looks a name up in the ZAP of the directory `dir`.
     pub(crate) fn lookup_in(&self, zap: &Zap, dir: ObjectId, name: &[u8]) -> Result<Option<DirEntry>, Error> {
-        if self.normalization() == 0 && self.case_sensitivity() == CaseSensitivity::Sensitive {
+        if self.names_are_exact() {
             let found = zap.lookup(name)?;
             return found.map(|value| DirEntry::decode(dir, name.to_vec(), &value, 0)).transpose();
         }

@@ -159,6 +159,12 @@ impl FileSystem {
         self.0.normalization
     }
 
+    /// Returns whether each entry has one name, as neither case nor normalization is ignored.
+    #[must_use]
+    pub fn names_are_exact(&self) -> bool {
+        self.0.normalization == 0 && self.0.case == CaseSensitivity::Sensitive
+    }
+
     /// Returns the normalization flags with which the ZAPs of directories compare names.
     pub(crate) fn normflags(&self) -> u64 {
         self.0.normalization | if self.0.case == CaseSensitivity::Sensitive { 0 } else { TOUPPER }

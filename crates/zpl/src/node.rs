@@ -74,8 +74,7 @@ impl Node {
     /// Returns `st_blocks`: space used, including the dnode, in units of 512 bytes.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        let phys = self.object.phys();
-        (phys.used_bytes().saturating_add(256) >> 9).saturating_add(phys.slots() as u64)
+        blocks_of(&self.object)
     }
 
     /// Returns `st_blksize`: the size of the file's data blocks.
@@ -203,6 +202,12 @@ impl Node {
             _ => Err(Error::NotA { object: self.id(), wanted: "regular file" }),
         }
     }
+}
+
+/// Returns the space that an object uses, including the dnode, in units of 512 bytes (OpenZFS: `dmu_object_size_from_db`).
+pub(crate) fn blocks_of(object: &Object) -> u64 {
+    let phys = object.phys();
+    (phys.used_bytes().saturating_add(256) >> 9).saturating_add(phys.slots() as u64)
 }
 
 /// Returns an attribute that may be absent; an error if the spill block that would hold it is unreadable.

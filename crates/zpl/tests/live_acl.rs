@@ -43,7 +43,7 @@ fn posix_lists_and_modes_go_together() {
     let mut scratch = Scratch::with(FsProps::default(), &[("acltype", 1)]);
     let zfs = scratch.zfs();
     let id = make(&zfs, zfs.fs().root(), "f", Kind::File, 0o644);
-    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    let user = Cred::user(5, 5, []);
     assert_eq!(errno(zfs.access(&user, id, 2)), Errno::EACCES);
     zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_760);

@@ -14,7 +14,7 @@ use zpl::{FileFlags, Kind, Time};
 const ROOT: Cred = Cred::ROOT;
 
 fn user(uid: u32) -> Cred {
-    Cred { uid, gid: uid, groups: vec![500] }
+    Cred::user(uid, uid, [500])
 }
 
 fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> ObjectId {

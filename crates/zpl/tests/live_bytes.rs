@@ -57,7 +57,7 @@ fn compare(zfs: &Zfs, dir: ObjectId, node: &Node) -> bool {
         // its group was changed later
         return false;
     }
-    let cred = Cred { uid: attrs.uid(), gid: attrs.gid(), groups: Vec::new() };
+    let cred = Cred::user(attrs.uid(), attrs.gid(), []);
     let target = if node.kind() == Kind::Symlink { node.target().unwrap() } else { Vec::new() };
     let new = NewFile {
         rdev: attrs.rdev.unwrap_or(0),

@@ -111,7 +111,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(errno(zfs.write(&ROOT, zfs.fs().root(), 0, &[1])), Errno::EISDIR);
     assert_eq!(errno(zfs.read(zfs.fs().root(), 0, &mut [0]).map(|_| ())), Errno::EISDIR);
     assert_eq!(errno(zfs.seek_data(id, max).map(|_| ())), Errno::ENXIO);
-    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    let user = Cred::user(5, 5, []);
     // a set-user-id program loses the bit when another user writes to it
     zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
     zfs.write(&ROOT, id, 0, &[1]).unwrap();

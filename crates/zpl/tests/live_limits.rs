@@ -225,7 +225,7 @@ fn who_has_used_up_a_limit_makes_and_gets_nothing() {
     let zfs = scratch.zfs();
     let root = zfs.fs().root();
     zfs.setattr(&ROOT, root, &SetAttr { mode: Some(0o777), ..SetAttr::default() }).unwrap();
-    let user = Cred { uid: 30, gid: 31, groups: vec![32] };
+    let user = Cred::user(30, 31, [32]);
     let id = zfs.create(&user, root, b"mine", &NewFile::new(Kind::File, 0o644)).unwrap().0;
     zfs.write(&user, id, 0, &noise(MIB)).unwrap();
     zfs.fsync(id).unwrap();

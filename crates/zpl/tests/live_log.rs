@@ -58,7 +58,7 @@ fn operate(zfs: &Zfs) {
     make(zfs, e, "null", &NewFile::device(Kind::CharDevice, 0o666, 1, 3));
     let times = (Time { sec: 5, nsec: 6 }, Time { sec: 7, nsec: 8 });
     make(zfs, e, "dated", &NewFile { times: Some(times), ..NewFile::new(Kind::File, 0o640) });
-    let user = Cred { uid: 1000, gid: 100, groups: vec![] };
+    let user = Cred::user(1000, 100, []);
     set(zfs, e, SetAttr { mode: Some(0o2777), gid: Some(55), ..SetAttr::default() });
     zfs.create(&user, e, b"users", &NewFile::new(Kind::File, 0o600)).unwrap();
     zfs.create(&user, e, b"users-dir", &NewFile::new(Kind::Directory, 0o700)).unwrap();
@@ -86,7 +86,7 @@ fn operate(zfs: &Zfs) {
     // attributes
     let small = id(b"d/small");
     set(zfs, small, SetAttr { mode: Some(0o4755), uid: Some(7), gid: Some(8), ..SetAttr::default() });
-    zfs.write(&Cred { uid: 7, gid: 8, groups: vec![] }, small, 0, b"no more setuid").unwrap();
+    zfs.write(&Cred::user(7, 8, []), small, 0, b"no more setuid").unwrap();
     let flags = FileFlags(zfs.getattr(small).unwrap().flags.0 | FileFlags::NODUMP.0);
     let (crtime, mtime) = (Some(Time { sec: 1, nsec: 2 }), Some(Time { sec: 3, nsec: 4 }));
     set(zfs, small, SetAttr { flags: Some(flags), crtime, mtime, ..SetAttr::default() });

@@ -13,7 +13,7 @@ use zpl::{FileFlags, Kind};
 const ROOT: Cred = Cred::ROOT;
 
 fn user(uid: u32) -> Cred {
-    Cred { uid, gid: uid, groups: vec![500] }
+    Cred::user(uid, uid, [500])
 }
 
 fn file(zfs: &Zfs, dir: ObjectId, name: &str) -> ObjectId {
@@ -177,7 +177,7 @@ fn groups_and_their_bit_come_from_the_directory() {
     let scratch = Scratch::new();
     let zfs = scratch.zfs();
     let root = zfs.fs().root();
-    let maker = Cred { uid: 0, gid: 500, groups: Vec::new() };
+    let maker = Cred::user(0, 500, []);
     let shared = zfs.create(&maker, root, b"shared", &NewFile::new(Kind::Directory, 0o2777)).unwrap().0;
     let made =
         |cred: &Cred, name: &[u8], kind, mode| zfs.create(cred, shared, name, &NewFile::new(kind, mode)).unwrap().1;
@@ -185,7 +185,7 @@ fn groups_and_their_bit_come_from_the_directory() {
     assert_eq!((dir.gid(), dir.uid(), dir.mode & 0o7777), (500, 7, 0o2755));
     let file = made(&user(7), b"f", Kind::File, 0o2755);
     assert_eq!((file.gid(), file.mode & 0o7777), (500, 0o2755));
-    let stranger = Cred { uid: 8, gid: 8, groups: Vec::new() };
+    let stranger = Cred::user(8, 8, []);
     assert_eq!(made(&stranger, b"g", Kind::File, 0o2755).mode & 0o7777, 0o755);
 }
 

@@ -138,7 +138,7 @@ fn whoever_writes_a_file_may_stamp_it_with_the_present() {
     let old = Some(zpl::Time { sec: 5, nsec: 0 });
     zfs.setattr(&ROOT, id, &SetAttr { atime: old, mtime: old, ..SetAttr::default() }).unwrap();
     chmod(0o622);
-    let other = Cred { uid: 7, gid: 7, groups: Vec::new() };
+    let other = Cred::user(7, 7, []);
     let touch = SetAttr { touch: true, ..SetAttr::default() };
     // the current time, but no other
     assert_eq!(errno(zfs.setattr(&other, id, &SetAttr { mtime: old, ..SetAttr::default() })), Errno::EPERM);

@@ -303,7 +303,7 @@ fn lists_are_inherited(scratch: &Scratch) {
     assert_eq!(named(&zfs, plain), [(5, READ | WRITE, INHERITED), (6, READ, INHERITED)]);
     assert_eq!(named(&zfs, dir), [(5, READ | WRITE, both), (6, READ, FILE_INHERIT | 0x8 | INHERITED)]);
     assert_eq!(named(&zfs, below), [(5, READ | WRITE, INHERITED), (6, READ, INHERITED)]);
-    let may = |uid, id, rwx| zfs.access(&Cred { uid, gid: 9, groups: Vec::new() }, id, rwx).map_err(|e| e.errno());
+    let may = |uid, id, rwx| zfs.access(&Cred::user(uid, 9, []), id, rwx).map_err(|e| e.errno());
     assert_eq!([may(5, below, 6), may(6, below, 4)], [Ok(()); 2]);
     assert_eq!([may(6, below, 2), may(7, below, 4), may(6, dir, 4)], [Err(Errno::EACCES); 3]);
     // a symbolic link has no ACL, and a move keeps the existing one

@@ -98,7 +98,7 @@ fn create_and_replace_are_told_apart() {
 fn name_spaces_have_their_guards() {
     let mut scratch = Scratch::new();
     let zfs = scratch.zfs();
-    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    let user = Cred::user(5, 5, []);
     let (open, shut) = (file(&zfs, "open", 0o666), file(&zfs, "shut", 0o600));
     for name in ["user.u", "trusted.t", "security.s"] {
         set(&zfs, open, name, b"v");
@@ -125,7 +125,7 @@ fn name_spaces_have_their_guards() {
 #[test]
 fn a_program_that_changes_or_gets_another_owner_loses_its_capabilities() {
     const NAME: &str = "security.capability";
-    let user = Cred { uid: 1000, gid: 1000, groups: vec![1001] };
+    let user = Cred::user(1000, 1000, [1001]);
     for kind in [SA, DIR] {
         let mut scratch = Scratch::with(FsProps::default(), &[("xattr", kind)]);
         let zfs = scratch.zfs();
@@ -223,7 +223,7 @@ fn an_acl_that_cannot_be_read_refuses_nothing() {
     drop(zfs);
     let places = spoil_spill(&mut scratch, id);
     let zfs = scratch.zfs();
-    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    let user = Cred::user(5, 5, []);
     let take = SetAttr { uid: Some(5), ..SetAttr::default() };
     assert_eq!(errno(zfs.setattr(&user, id, &take)), Errno::ECKSUM);
     scratch.invert(&places);

@@ -72,7 +72,7 @@ impl Files {
     /// let files = pool.files("tank")?;
     /// files.create_dir(b"private", 0o700)?;
     /// files.write(b"private/file", b"secret")?;
-    /// let other = files.as_user(Cred { uid: 1000, gid: 1000, groups: vec![] });
+    /// let other = files.as_user(Cred::user(1000, 1000, []));
     /// assert_eq!(other.read(b"private/file").map_err(|e| e.errno()), Err(zuse::Errno::EACCES));
     /// # pool.export()
     /// # }
@@ -155,7 +155,7 @@ impl Files {
     /// As [`Files::stat`]; EACCES, EISDIR; if memory does not suffice.
     pub fn read(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let (id, _) = self.stat_with(path, Follow::Always)?;
-        let open = Vfs::open(&self.zfs, &self.cred, id, MAY_READ).map_err(Error::at(path))?;
+        let open = self.zfs.open_file(&self.cred, id, MAY_READ).map_err(Error::at(path))?;
         let size = open.node().with_attrs(|attrs| attrs.size);
         let mut data = Vec::new();
         // a file may be larger than memory

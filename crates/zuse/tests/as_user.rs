@@ -10,7 +10,7 @@ use zuse::{Error, Files, Pool};
 const SIZE: u64 = 128 << 20;
 
 fn user(uid: u32) -> Cred {
-    Cred { uid, gid: uid, groups: vec![] }
+    Cred::user(uid, uid, [])
 }
 
 /// No error.

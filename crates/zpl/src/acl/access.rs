@@ -2,16 +2,16 @@
 //! `may_delete`).
 //!
 //! Three things determine access: the flags of the file (immutable, append-only, …), which bind everybody; a list of permissions,
-//! which is the mode, a POSIX ACL or an NFSv4 ACL, by property `acltype`; and the privileges of root, which override the list.
+//! which is the mode, a POSIX ACL or an NFSv4 ACL, by property `acltype`; and the capabilities of the caller, which override the list.
 //!
 //! On Linux the kernel checks the mode and the POSIX ACL, and OpenZFS's own check of an NFSv4 ACL is overruled by its policy
-//! functions, which leave it to the kernel. Here there is no kernel in front: with `acltype=nfsv4` a nontrivial ACL is decisive,
-//! as on the other systems.
+//! functions, which leave it to the kernel. Here all of it is checked: with `acltype=nfsv4` a nontrivial ACL is decisive,
+//! as on the other systems. A kernel that has checked for itself says so by the capabilities that it lends to the caller.
 
 use crate::{Ace, AceType, Acl, Attrs, FileFlags, Kind, PosixAcl, PosixTag, Who};
 
 use crate::acl::modes::is_valid;
-use crate::live::{Cred, Refusal};
+use crate::live::{Caps, Cred, Refusal};
 
 /// The permissions that an operation requires, as NFSv4 names them (OpenZFS: `ACE_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,12 +99,12 @@ pub(crate) enum List<'a> {
 
 /// True if the caller is the owner, or may act as the owner (Linux: `inode_owner_or_capable`).
 pub(crate) fn owns(cred: &Cred, attrs: &Attrs) -> bool {
-    cred.is_root() || cred.uid == attrs.uid()
+    cred.has(Caps::FOWNER) || cred.uid == attrs.uid()
 }
 
 /// True if the caller may set the set-group-id bit on a file of this group (OpenZFS: `secpolicy_vnode_setids_setgids`).
 pub(crate) fn may_set_gid_bit(cred: &Cred, gid: u32) -> bool {
-    cred.is_root() || cred.in_group(gid)
+    cred.has(Caps::FSETID) || cred.in_group(gid)
 }
 
 /// Checks that the caller has all of `wanted` on a file.
@@ -139,7 +139,7 @@ fn check_flags(cred: &Cred, attrs: &Attrs, wanted: Perms) -> Result<(), Refusal>
         return Err(Refusal::Denied);
     }
     // the DOS read-only flag acts like a list that grants no writes; it does not affect directories
-    let read_only = flags.has(FileFlags::READONLY) && attrs.kind() != Kind::Directory && !cred.is_root();
+    let read_only = flags.has(FileFlags::READONLY) && attrs.kind() != Kind::Directory && cred.uid != 0;
     if wanted.0 & Perms::CHANGES_DATA != 0 && read_only {
         return Err(Refusal::NotPermitted);
     }
@@ -241,17 +241,24 @@ fn is_about(cred: &Cred, attrs: &Attrs, ace: &Ace) -> bool {
     }
 }
 
-/// Applies the privileges of root, who has all missing permissions, except to execute what nobody may execute.
+/// Applies the capabilities of the caller, by which he has missing permissions, except to execute what nobody may execute (Linux:
+/// `generic_permission`, `inode_owner_or_capable`).
 fn by_privilege(cred: &Cred, attrs: &Attrs, missing: Perms) -> Result<(), Refusal> {
-    if cred.is_root() {
-        let no_program = attrs.kind() != Kind::Directory && attrs.mode & 0o111 == 0;
-        return if missing.0 & Perms::EXECUTE.0 != 0 && no_program { Err(Refusal::Denied) } else { Ok(()) };
-    }
+    let is_dir = attrs.kind() == Kind::Directory;
+    let given = |caps: Caps, perms: u32| if cred.has(caps) { perms } else { 0 };
+    let passes = |may: bool| if may { Perms::EXECUTE.0 } else { 0 };
+    let owner = Perms::WRITE_OWNER.0;
+    let granted = given(Caps::DAC_OVERRIDE, !Perms::OWNERS & !Perms::EXECUTE.0)
+        | given(Caps::DAC_OVERRIDE, passes(is_dir || attrs.mode & 0o111 != 0))
+        | given(Caps::DAC_READ_SEARCH, Perms::READ_DATA.0 | Perms::ANYONES | passes(is_dir))
+        | given(Caps::FOWNER, Perms::OWNERS & !owner)
+        | given(Caps::CHOWN, owner);
+    let missing = missing.0 & !granted;
     let rwx = Perms::CHANGES_DATA & !0x10 | Perms::READ_DATA.0 | Perms::EXECUTE.0 | Perms::DELETE_CHILD.0;
-    if missing.0 & rwx == 0 && missing.0 & Perms::OWNERS != 0 {
-        Err(Refusal::NotPermitted)
-    } else {
-        Err(Refusal::Denied)
+    match missing {
+        0 => Ok(()),
+        _ if missing & rwx == 0 && missing & Perms::OWNERS != 0 => Err(Refusal::NotPermitted),
+        _ => Err(Refusal::Denied),
     }
 }
 
@@ -282,7 +289,7 @@ pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> 
         let said = by_aces(cred, file.attrs, acl, Perms::DELETE);
         match said {
             Said { denied: 0, open: 0 } => return Ok(()),
-            Said { denied: 1.., .. } if !cred.is_root() => return Err(Refusal::Denied),
+            Said { denied: 1.., .. } if !cred.has(Caps::DAC_OVERRIDE) => return Err(Refusal::Denied),
             _ => {}
         }
     }
@@ -291,7 +298,7 @@ pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> 
         List::Nfs4(acl) => {
             let either = Perms::DELETE_CHILD.and(Perms::WRITE_DATA);
             let said = by_aces(cred, dir.attrs, acl, either);
-            if (said.denied != 0 || said.open == either.0) && !cred.is_root() {
+            if (said.denied != 0 || said.open == either.0) && !cred.has(Caps::DAC_OVERRIDE) {
                 return Err(Refusal::Denied);
             }
         }
@@ -311,12 +318,12 @@ pub(crate) fn check_sticky(cred: &Cred, dir: &Attrs, file: &Attrs) -> Result<(),
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Fuid, PosixAce, Time};
     use base::ObjectId;
 
-    fn attrs(mode: u32, flags: FileFlags) -> Attrs {
+    pub(crate) fn attrs(mode: u32, flags: FileFlags) -> Attrs {
         Attrs {
             mode,
             owner: Fuid(1000),
@@ -338,7 +345,7 @@ mod tests {
     }
 
     fn cred(uid: u32, gid: u32) -> Cred {
-        Cred { uid, gid, groups: vec![7] }
+        Cred::user(uid, gid, [7])
     }
 
     fn may(uid: u32, gid: u32, mode: u32, list: List<'_>, rwx: u8) -> Result<(), Refusal> {
@@ -357,6 +364,27 @@ mod tests {
         assert_eq!(may(0, 0, 0o100_000, List::Mode, 6), Ok(()));
         assert_eq!(may(0, 0, 0o100_666, List::Mode, 1), Err(Refusal::Denied));
         assert_eq!(may(0, 0, 0o040_000, List::Mode, 7), Ok(()));
+    }
+
+    #[test]
+    fn a_capability_grants_what_it_is_for() {
+        let may = |caps, mode, perms| check(&cred(1, 1).with_caps(caps), &attrs(mode, FileFlags(0)), List::Mode, perms);
+        let (file, dir, rw, x) = (0o100_000, 0o040_000, Perms::from_rwx(6), Perms::EXECUTE);
+        assert_eq!(may(Caps::DAC_OVERRIDE, file, rw), Ok(()));
+        assert_eq!(may(Caps::DAC_OVERRIDE, file, x), Err(Refusal::Denied));
+        assert_eq!(may(Caps::DAC_OVERRIDE, 0o100_100, x), Ok(()));
+        assert_eq!(may(Caps::DAC_OVERRIDE, dir, x), Ok(()));
+        assert_eq!(may(Caps::DAC_OVERRIDE, file, Perms::WRITE_ACL), Err(Refusal::NotPermitted));
+        assert_eq!(may(Caps::DAC_READ_SEARCH, file, Perms::READ_DATA), Ok(()));
+        assert_eq!(may(Caps::DAC_READ_SEARCH, dir, x), Ok(()));
+        assert_eq!(may(Caps::DAC_READ_SEARCH, 0o100_100, x), Err(Refusal::Denied));
+        assert_eq!(may(Caps::DAC_READ_SEARCH, file, rw), Err(Refusal::Denied));
+        assert_eq!(may(Caps::FOWNER, file, Perms::WRITE_ACL.and(Perms::WRITE_ATTRIBUTES)), Ok(()));
+        assert_eq!(may(Caps::FOWNER, file, Perms::WRITE_OWNER), Err(Refusal::NotPermitted));
+        assert_eq!(may(Caps::CHOWN, file, Perms::WRITE_OWNER), Ok(()));
+        // root who has given his capabilities up is the owner of his files, and no more
+        let root = Cred::ROOT.with_caps(Caps::NONE);
+        assert_eq!(check(&root, &attrs(file, FileFlags(0)), List::Mode, rw), Err(Refusal::Denied));
     }
 
     #[test]
@@ -390,7 +418,7 @@ mod tests {
         assert!(as_is(5, 1, 4) && !as_is(5, 1, 2), "the mask bounds a user");
         assert!(as_is(1, 100, 4) && !as_is(1, 100, 6));
         assert!(!as_is(1, 1, 2), "the mask bounds a group that one is in besides");
-        let stranger = Cred { uid: 1, gid: 1, groups: Vec::new() };
+        let stranger = Cred::user(1, 1, []);
         assert_eq!(check(&stranger, &attrs(0o100_647, FileFlags(0)), list, Perms::from_rwx(7)), Ok(()));
     }
 

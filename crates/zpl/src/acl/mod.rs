@@ -10,6 +10,7 @@ pub(crate) mod modes;
 pub(crate) mod permit;
 pub(crate) mod posix;
 pub(crate) mod posix_modes;
+pub(crate) mod xdr;
 
 use std::fmt;
 

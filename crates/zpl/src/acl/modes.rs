@@ -352,9 +352,14 @@ fn mode_of(mode: u32, aces: &[Ace], owners: Owners, flags: &mut u64) -> u32 {
 /// Returns the ACL of a new file of this mode, as stored in its attribute.
 #[must_use]
 pub fn list_of_mode(kind: Kind, mode: u32) -> Vec<u8> {
+    encode(&aces_of_mode(kind, mode))
+}
+
+/// Returns the entries of an ACL that is equivalent to a mode.
+pub(crate) fn aces_of_mode(kind: Kind, mode: u32) -> Vec<Ace> {
     let mut new = NewAcl { mode, flags: 0, aces: Vec::new() };
     put_mode(&mut new, kind == Kind::Directory, false, false);
-    new.bytes()
+    new.aces
 }
 
 /// Encodes the entries in the newer form, in this machine's byte order: 8 bytes for owner, group and everyone, 16 with an id, 48

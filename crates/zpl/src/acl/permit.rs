@@ -1,9 +1,11 @@
 //! Permission checks on files in use, with the list that applies.
 
+use std::ops::Deref;
+
 use base::ObjectId;
 
 use crate::acl::access::{self, Guarded, List, Perms};
-use crate::live::{Cred, Refusal, Settings, Zfs, Znode};
+use crate::live::{Caps, Cred, Refusal, Zfs, Znode};
 use crate::{Acl, Attrs, Error, FileFlags, Follow, Kind, Node, PosixAcl};
 
 /// Values of the property `acltype`.
@@ -18,6 +20,27 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
+    /// Returns what determines the access of `cred` to a file. The list is read, from `file`, only if it can make a difference.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub(crate) fn of<N: Deref<Target = Node>>(
+        acltype: u64,
+        cred: &Cred,
+        attrs: Attrs,
+        file: impl FnOnce() -> Result<N, Error>,
+    ) -> Result<Rights, Error> {
+        let mut rights = Rights { attrs, posix: None, nfs4: None };
+        if needs_list(acltype, &rights.attrs, cred) {
+            let file = file()?;
+            match acltype {
+                ACLTYPE_POSIX => rights.posix = file.posix_acl()?,
+                _ => rights.nfs4 = Some(file.acl()?),
+            }
+        }
+        Ok(rights)
+    }
+
     pub(crate) fn guarded(&self) -> Guarded<'_> {
         let list = match (&self.nfs4, &self.posix) {
             (Some(acl), _) => List::Nfs4(acl),
@@ -28,11 +51,18 @@ impl Rights {
     }
 }
 
-/// True if an ACL must be read for this caller: a POSIX ACL binds neither root nor the owner.
-fn needs_list(settings: &Settings, attrs: &Attrs, cred: &Cred) -> bool {
-    match settings.acltype {
+/// True if `wanted` changes a file that is in a read-only file system: what is written to a device does not.
+pub(crate) fn changes_file(kind: Kind, wanted: Perms) -> bool {
+    let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice | Kind::Fifo | Kind::Socket);
+    wanted.changes() && (!device || wanted.changes_attributes())
+}
+
+/// True if an ACL must be read for this caller: a POSIX ACL binds neither the owner nor one who may override it.
+fn needs_list(acltype: u64, attrs: &Attrs, cred: &Cred) -> bool {
+    match acltype {
         ACLTYPE_POSIX => {
-            attrs.kind() != Kind::Symlink && attrs.mode & 0o070 != 0 && cred.uid != attrs.uid() && !cred.is_root()
+            let binds = cred.uid != attrs.uid() && !cred.has(Caps::DAC_OVERRIDE);
+            attrs.kind() != Kind::Symlink && attrs.mode & 0o070 != 0 && binds
         }
         ACLTYPE_NFSV4 => !attrs.flags.has(FileFlags::ACL_TRIVIAL),
         _ => false,
@@ -40,21 +70,8 @@ fn needs_list(settings: &Settings, attrs: &Attrs, cred: &Cred) -> bool {
 }
 
 impl Zfs {
-    /// Returns what determines the access of `cred` to a file. ACLs are read only if they can make a difference.
-    ///
-    /// # Errors
-    /// When the list cannot be read.
-    pub(crate) fn rights(&self, cred: &Cred, node: &Znode) -> Result<Rights, Error> {
-        let (settings, attrs) = (self.settings(), node.attrs());
-        let mut rights = Rights { attrs, posix: None, nfs4: None };
-        if needs_list(&settings, &rights.attrs, cred) {
-            let file = self.fs().node(node.id())?;
-            match settings.acltype {
-                ACLTYPE_POSIX => rights.posix = file.posix_acl()?,
-                _ => rights.nfs4 = Some(file.acl()?),
-            }
-        }
-        Ok(rights)
+    fn rights(&self, cred: &Cred, node: &Znode) -> Result<Rights, Error> {
+        Rights::of(self.settings().acltype, cred, node.attrs(), || self.fs().node(node.id()).map(Box::new))
     }
 
     /// Returns whether the intent log is being replayed: what it holds was checked when it was logged, and flags that had been changed before
@@ -71,8 +88,7 @@ impl Zfs {
         if self.is_replaying() {
             return Ok(());
         }
-        let device = matches!(node.kind(), Kind::CharDevice | Kind::BlockDevice | Kind::Fifo | Kind::Socket);
-        if wanted.changes() && self.settings().readonly && (!device || wanted.changes_attributes()) {
+        if self.settings().readonly && changes_file(node.kind(), wanted) {
             return Err(Refusal::ReadOnly.of(node.id()));
         }
         let rights = self.rights(cred, node)?;
@@ -107,8 +123,8 @@ impl Zfs {
     /// # Errors
     /// As [`FileSystem::resolve_from`](crate::FileSystem::resolve_from); EACCES.
     pub fn resolve_as(&self, cred: &Cred, dir: ObjectId, path: &[u8], follow: Follow) -> Result<Node, Error> {
-        // root may search everything that is not in quarantine, and directories cannot be
-        if cred.is_root() {
+        // such a caller may search everything that is not in quarantine, and directories cannot be
+        if cred.has(Caps::DAC_OVERRIDE) {
             return self.fs().resolve_from(dir, path, follow);
         }
         self.fs().resolve_if(dir, path, follow, &|dir| self.check(cred, &*self.znode(dir)?, Perms::EXECUTE))

@@ -21,7 +21,8 @@ use super::rangelock::RangeGuard;
 use super::readers::{Look, Reader};
 use super::times::Times;
 use super::znode::content_modified;
-use super::{Cred, Refusal, SMALL_CHANGE, StatFs, Zfs, Znode};
+use super::{Caps, Cred, Refusal, SMALL_CHANGE, Stat, StatFs, Wrote, Zfs, Znode};
+use crate::node::blocks_of;
 use crate::{Attrs, Error, FileFlags, Kind};
 
 /// The largest size of a file (Linux: `MAX_LFS_FILESIZE`).
@@ -46,10 +47,10 @@ pub(crate) fn expect_file(node: &Znode) -> Result<(), Error> {
     }
 }
 
-/// Clears the set-id bits when a caller without privileges writes (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
+/// Clears the set-id bits when a caller writes who may not keep them (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
 /// `file_remove_privs`).
 pub(crate) fn clear_setid(attrs: &mut Attrs, cred: &Cred) {
-    if cred.is_root() {
+    if cred.has(Caps::FSETID) {
         return;
     }
     let runs = attrs.mode & 0o111 != 0;
@@ -140,10 +141,25 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::write`] and [`Zfs::fsync`].
     pub fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+        let (wrote, failed) = self.write_part_sync(cred, id, offset, data)?;
+        failed.map_or(Ok(wrote.at), Err)
+    }
+
+    /// As [`Zfs::write_sync`]. If the write fails after its beginning was written, that is waited for, and returned with the error.
+    ///
+    /// # Errors
+    /// As [`Zfs::write_sync`], if nothing was written.
+    pub(super) fn write_part_sync(
+        &self,
+        cred: &Cred,
+        id: ObjectId,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<(Wrote, Option<Error>), Error> {
         let node = self.znode(id)?;
-        let at = self.write_awaited(cred, &node, offset, data, true)?;
+        let done = self.write_awaited(cred, &node, offset, data, true)?;
         self.fsync(id)?;
-        Ok(at)
+        Ok(done)
     }
 
     /// Appends to a file; returns the offset.
@@ -160,40 +176,53 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::write`].
     pub fn write_node(&self, cred: &Cred, node: &Arc<Znode>, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
-        self.write_awaited(cred, node, offset, data, false)
+        let (wrote, failed) = self.write_awaited(cred, node, offset, data, false)?;
+        failed.map_or(Ok(wrote.at), Err)
     }
 
-    /// As [`Zfs::write_node`]; `awaited` says that the caller is going to wait for it.
-    fn write_awaited(
+    /// As [`Zfs::write_node`]; `awaited` says that the caller is going to wait for it. If the write fails after its beginning was written,
+    /// returns that and the error.
+    pub(super) fn write_awaited(
         &self,
         cred: &Cred,
         node: &Arc<Znode>,
         offset: Option<u64>,
         data: &[u8],
         awaited: bool,
-    ) -> Result<u64, Error> {
+    ) -> Result<(Wrote, Option<Error>), Error> {
         expect_file(node)?;
         let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
         if data.is_empty() {
-            return Ok(start);
+            return Ok((Wrote { at: start, len: 0 }, None));
         }
         let end = start.checked_add(data.len() as u64).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(|| Refusal::FileTooLarge.of(node.id()))?;
         self.may_write(node, start, offset.is_none())?;
         self.end_capability(node)?;
         let mut owed = Owed::default();
-        let written = self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed);
+        let mut wrote = Wrote { at: start, len: 0 };
+        let written =
+            self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed, &mut wrote);
         // also waits for the written part of a failed write
-        let logged = owed.settle(self.log());
-        written.and_then(|first| logged.map(|()| first))
+        owed.settle(self.log())?;
+        match written {
+            Err(failed) if wrote.len > 0 => Ok((wrote, Some(failed))),
+            written => written.map(|()| (wrote, None)),
+        }
     }
 
-    /// Writes chunk by chunk, with smaller chunks when little space is left; returns the offset of the first. The chunk of an
+    /// Writes chunk by chunk, with smaller chunks when little space is left, and counts in `wrote` what is written. The chunk of an
     /// append is never reduced, since another append could come in between.
-    fn write_chunks(&self, cred: &Cred, node: &Arc<Znode>, write: &Write<'_>, owed: &mut Owed) -> Result<u64, Error> {
+    fn write_chunks(
+        &self,
+        cred: &Cred,
+        node: &Arc<Znode>,
+        write: &Write<'_>,
+        owed: &mut Owed,
+        wrote: &mut Wrote,
+    ) -> Result<(), Error> {
         let Write { offset, start, end, data, awaited } = *write;
         let mut rest = data;
-        let mut first = None;
         let mut at = start;
         let mut most = if offset.is_none() { APPEND } else { CHUNK };
         while !rest.is_empty() {
@@ -203,7 +232,7 @@ impl Zfs {
             self.check_block_quota(node)?;
             self.warm(node, at, now.len() as u64)?;
             let bytes = (now.len() as u64).saturating_add(2 * node.object().block_size()).max(SMALL_CHANGE);
-            let appends = offset.is_none() && first.is_none();
+            let appends = offset.is_none() && wrote.len == 0;
             let done = self.change_owing(self.ask(bytes, &[node.id()]), owed, |tx| {
                 let content = self.lock_to_write(node, if appends { None } else { Some(at) }, now.len() as u64, end);
                 // the end may have moved since it was read
@@ -223,11 +252,14 @@ impl Zfs {
                 }
                 done => done?,
             };
-            first = first.or(Some(at));
+            if wrote.len == 0 {
+                wrote.at = at;
+            }
+            wrote.len += now.len();
             at = at.saturating_add(now.len() as u64);
             rest = later;
         }
-        Ok(first.unwrap_or(start))
+        Ok(())
     }
 
     /// Takes the range of a file for a chunk of `len` bytes at an offset, or at the end of the file; `end` is the end of the whole write (OpenZFS:
@@ -322,28 +354,47 @@ impl Zfs {
         (wanted > now).then_some(wanted)
     }
 
+    /// Returns the attributes of a file and the space that it uses.
+    ///
+    /// # Errors
+    /// As [`Zfs::getattr`].
+    pub fn stat(&self, id: ObjectId) -> Result<Stat, Error> {
+        let node = self.znode(id)?;
+        let object = node.object().reload()?;
+        let (attrs, blocks) = (node.attrs(), blocks_of(&object));
+        // the block of an empty file says nothing about those that it is going to have
+        let empty = attrs.kind() == Kind::File && attrs.size == 0;
+        let block_size = if empty { self.settings().recordsize } else { node.object().block_size() };
+        Ok(Stat { attrs, inode: id, blocks, block_size })
+    }
+
     /// Returns space and object counts of the file system.
     ///
     /// # Errors
     /// When the dataset cannot be read.
     pub fn statfs(&self) -> Result<StatFs, Error> {
         let dataset = self.spa().view()?.dataset_by_id(self.fs().objset().id())?;
-        let (used, free) = (dataset.referenced(), dataset.available()?);
         let settings = self.settings();
-        let block = settings.recordsize.max(512);
-        let objects = dataset.phys().bp.fill();
-        let ffree = MAX_OBJECTS.saturating_sub(objects).min(free >> DNODE_SHIFT);
-        Ok(StatFs {
-            bsize: block,
-            frsize: block,
-            blocks: used.saturating_add(free) / block,
-            bfree: free / block,
-            bavail: free / block,
-            files: ffree.saturating_add(objects),
-            ffree,
-            namelen: if settings.longname { 1023 } else { 255 },
-        })
+        statfs_of(&dataset, settings.recordsize, settings.longname)
     }
+}
+
+/// Returns space and object counts of a dataset (OpenZFS: `zfs_statvfs`).
+pub(super) fn statfs_of(dataset: &pool::Dataset, recordsize: u64, longname: bool) -> Result<StatFs, Error> {
+    let (used, free) = (dataset.referenced(), dataset.available()?);
+    let block = recordsize.max(512);
+    let objects = dataset.phys().bp.fill();
+    let ffree = MAX_OBJECTS.saturating_sub(objects).min(free >> DNODE_SHIFT);
+    Ok(StatFs {
+        bsize: block,
+        frsize: block,
+        blocks: used.saturating_add(free) / block,
+        bfree: free / block,
+        bavail: free / block,
+        files: ffree.saturating_add(objects),
+        ffree,
+        namelen: if longname { 1023 } else { 255 },
+    })
 }
 
 /// A write that is to be split into chunks.

@@ -72,8 +72,8 @@ impl Zfs {
             | given(set.uid.is_some(), ATTR_UID)
             | given(set.gid.is_some(), ATTR_GID)
             | given(set.size.is_some(), ATTR_SIZE)
-            | given(set.atime.is_some() || set.touch, ATTR_ATIME)
-            | given(set.mtime.is_some() || set.touch, ATTR_MTIME)
+            | given(set.atime.is_some() || set.atime_now || set.touch, ATTR_ATIME)
+            | given(set.mtime.is_some() || set.mtime_now || set.touch, ATTR_MTIME)
             | given(attrs.is_some(), ATTR_XVATTR);
         if mask == 0 {
             return;

@@ -48,6 +48,7 @@ mod replay_all;
 mod setattr;
 mod size;
 pub(crate) mod steps;
+mod still;
 mod times;
 mod unlinked;
 mod vfs;
@@ -69,7 +70,10 @@ pub use crate::zvol::volume::Volume;
 use hold::{Ask, Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
-pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
+pub use still::Still;
+pub use vfs::{
+    AclKind, Caps, Cred, Handle, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode,
+};
 pub use znode::{Open, Znode};
 
 /// Approximate upper bound of the bytes that a change of names and attributes dirties: dnodes, leaves of ZAPs, and the blocks
@@ -91,6 +95,8 @@ struct Inner {
     spa: Arc<Spa>,
     fs: FileSystem,
     settings: RwLock<Arc<Settings>>,
+    /// Values that take the place of properties.
+    temporary: Mutex<Temporary>,
     atime: times::AtimePolicy,
     nodes: znode::Nodes,
     /// The unlinked set.
@@ -183,6 +189,18 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Returns these with others in the place of some properties.
+    fn with(self, temporary: Temporary) -> Settings {
+        Settings {
+            readonly: temporary.readonly.unwrap_or(self.readonly),
+            atime: temporary.atime.unwrap_or(self.atime),
+            relatime: temporary.relatime.unwrap_or(self.relatime),
+            ..self
+        }
+    }
+}
+
 /// Returns the record size, limited to what the pool supports, as a power of two.
 fn record_size(dataset: &pool::Dataset, wanted: u64) -> u64 {
     let most = if dataset.pool().feature_enabled("large_blocks") { MAX_BLOCK } else { OLD_MAX_BLOCK };
@@ -209,8 +227,10 @@ impl PropsWatch for Inner {
     fn props_changed(&self) {
         let id = self.fs.objset().id();
         let read = || Settings::of(&self.spa.view()?.dataset_by_id(id)?);
+        let temporary = self.temporary.lock();
         match read() {
             Ok(settings) => {
+                let settings = settings.with(*temporary);
                 self.log.set_policy(settings.log_policy());
                 self.atime.set(&settings);
                 *self.settings.write() = Arc::new(settings);
@@ -248,6 +268,7 @@ impl Zfs {
                 spa: spa.clone(),
                 atime: times::AtimePolicy::new(&settings),
                 settings: RwLock::new(Arc::new(settings)),
+                temporary: Mutex::default(),
                 nodes: znode::Nodes::default(),
                 unlinked: Zap::open(objset.object(unlinked)?)?,
                 reap: Mutex::default(),
@@ -281,6 +302,12 @@ impl Zfs {
     #[must_use]
     pub fn fs(&self) -> &FileSystem {
         &self.0.fs
+    }
+
+    /// Sets values that take the place of properties, for all handles, until they are set again or the last handle goes.
+    pub fn set_temporary(&self, temporary: Temporary) {
+        *self.0.temporary.lock() = temporary;
+        self.0.props_changed();
     }
 
     /// Returns the pool.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use base::ObjectId;
 
-use super::{Cred, NewFile, Open, RenameMode, SetAttr, StatFs, Vfs, XattrMode, Zfs};
+use super::{AclKind, Cred, Handle, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode, Zfs};
 use crate::{Attrs, Error, ReadDir};
 
 impl Vfs for Zfs {
@@ -16,8 +16,12 @@ impl Vfs for Zfs {
         Zfs::lookup(self, cred, dir, name)
     }
 
-    fn getattr(&self, id: ObjectId) -> Result<Attrs, Error> {
+    fn attrs(&self, id: ObjectId) -> Result<Attrs, Error> {
         Zfs::getattr(self, id)
+    }
+
+    fn getattr(&self, id: ObjectId) -> Result<Stat, Error> {
+        self.stat(id)
     }
 
     fn setattr(&self, cred: &Cred, id: ObjectId, set: &SetAttr) -> Result<Attrs, Error> {
@@ -64,28 +68,29 @@ impl Vfs for Zfs {
         Zfs::read_dir(self, cred, dir, cookie)
     }
 
-    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Open, Error> {
-        self.open_file(cred, id, mask)
+    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
+        self.open_file(cred, id, mask).map(Handle::from)
     }
 
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         Zfs::read(self, id, offset, buf)
     }
 
-    fn write(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Error> {
-        Zfs::write(self, cred, id, offset, data)
-    }
-
-    fn append(&self, cred: &Cred, id: ObjectId, data: &[u8]) -> Result<u64, Error> {
-        Zfs::append(self, cred, id, data)
+    fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
+        let node = self.znode(id)?;
+        self.write_awaited(cred, &node, offset, data, false).map(|(wrote, _)| wrote)
     }
 
     fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {
         Zfs::truncate(self, cred, id, size)
     }
 
-    fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>) -> Result<(), Error> {
-        Zfs::punch(self, cred, id, range)
+    fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error> {
+        if keep_size { Zfs::punch(self, cred, id, range) } else { self.zero(cred, id, range) }
+    }
+
+    fn allocate(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error> {
+        Zfs::allocate(self, cred, id, range, keep_size)
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
@@ -116,8 +121,8 @@ impl Vfs for Zfs {
         Zfs::list_xattrs(self, cred, id)
     }
 
-    fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
-        Zfs::write_sync(self, cred, id, offset, data)
+    fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
+        self.write_part_sync(cred, id, offset, data).map(|(wrote, _)| wrote)
     }
 
     fn fsync(&self, id: ObjectId) -> Result<(), Error> {
@@ -130,5 +135,17 @@ impl Vfs for Zfs {
 
     fn statfs(&self) -> Result<StatFs, Error> {
         Zfs::statfs(self)
+    }
+
+    fn acl_kind(&self) -> AclKind {
+        AclKind::of(self.settings().acltype)
+    }
+
+    fn names_are_exact(&self) -> bool {
+        self.fs().names_are_exact()
+    }
+
+    fn set_temporary(&self, temporary: Temporary) {
+        Zfs::set_temporary(self, temporary);
     }
 }

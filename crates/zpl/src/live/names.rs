@@ -34,7 +34,7 @@ impl Zfs {
         }
         let zap = dir.dir()?;
         let case = self.fs().case_sensitivity();
-        if self.fs().normalization() == 0 && case == CaseSensitivity::Sensitive {
+        if self.fs().names_are_exact() {
             let Some(word) = zap.lookup_u64(name)? else { return Ok(None) };
             return DirEntry::decode(dir.id(), name.to_vec(), &ZapValue::from_u64(word), 0).map(Some);
         }

@@ -34,6 +34,8 @@ pub enum Refusal {
     NoAttribute,
     /// The buffer is too small (ERANGE).
     TooSmall,
+    /// There is not enough space (ENOSPC).
+    NoSpace,
     /// The file would exceed the maximum size (EFBIG).
     FileTooLarge,
     /// No data follows this offset (ENXIO).
@@ -61,6 +63,7 @@ impl Refusal {
             Refusal::Exists => Errno::EEXIST,
             Refusal::CrossDevice => Errno::EXDEV,
             Refusal::Invalid(_) => Errno::EINVAL,
+            Refusal::NoSpace => Errno::ENOSPC,
             Refusal::FileTooLarge => Errno::EFBIG,
             Refusal::ReadOnly => Errno::EROFS,
             Refusal::TooManyLinks => Errno::EMLINK,
@@ -91,6 +94,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Busy => "in use",
             Refusal::NoAttribute => "no such attribute",
             Refusal::TooSmall => "the buffer is too small",
+            Refusal::NoSpace => "no space left",
             Refusal::FileTooLarge => "file too large",
             Refusal::NoData => "no data at or after this offset",
         })

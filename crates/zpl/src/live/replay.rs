@@ -424,7 +424,7 @@ pub(crate) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &
 
 /// Returns credentials of the owner of a new file.
 fn owner_of(uid: u64, gid: u64) -> Cred {
-    Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
+    Cred::user(uid as u32, gid as u32, [])
 }
 
 /// Returns the slots of the dnode of a new file.

@@ -17,12 +17,12 @@ use dmu::sa::{Attr, SaValue, words};
 
 use super::steps::Steps;
 use super::znode::state_changed;
-use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
+use super::{Caps, Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::acl::access::{self, Perms};
 use crate::acl::modes::{self as acl, NewAcl, Owners};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use crate::node::attr_of;
-use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind, PosixAcl};
+use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind, PosixAcl, Time};
 
 const NSEC_PER_SEC: u32 = 1_000_000_000;
 const S_IFMT: u32 = 0o170_000;
@@ -130,7 +130,8 @@ impl Zfs {
         }
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
         let changes = set.size.is_some() || set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
-        let times = set.mtime.is_some() || set.atime.is_some() || set.crtime.is_some();
+        let now = set.atime_now || set.mtime_now;
+        let times = now || set.mtime.is_some() || set.atime.is_some() || set.crtime.is_some();
         let touches_fixed = set.touch && attrs.flags.has(FileFlags::IMMUTABLE);
         if fixed && (changes || times) || touches_fixed {
             return refused(Refusal::NotPermitted);
@@ -181,7 +182,7 @@ impl Zfs {
             return Ok(None);
         }
         let (uid, gid) = (set.uid.unwrap_or(attrs.uid()), set.gid.unwrap_or(attrs.gid()));
-        if !cred.is_root() {
+        if !cred.has(Caps::CHOWN) {
             let takes = cred.uid == uid && (set.gid.is_none() || cred.in_group(gid));
             let own = cred.uid == attrs.uid() && uid == attrs.uid() && (gid == attrs.gid() || cred.in_group(gid));
             let may = own || (takes && self.grants(cred, node, Perms::WRITE_OWNER)?);
@@ -239,11 +240,9 @@ impl Zfs {
         steps.edit_with(node, &others, |attrs| {
             attrs.mode = mode;
             (attrs.owner, attrs.group) = (owners.uid, owners.gid);
-            if set.touch {
-                (attrs.atime, attrs.mtime) = (now, now);
-            }
-            attrs.atime = set.atime.unwrap_or(attrs.atime);
-            attrs.mtime = set.mtime.unwrap_or(attrs.mtime);
+            let given = |now_too: bool, given: Option<Time>| given.or((set.touch || now_too).then_some(now));
+            attrs.atime = given(set.atime_now, set.atime).unwrap_or(attrs.atime);
+            attrs.mtime = given(set.mtime_now, set.mtime).unwrap_or(attrs.mtime);
             attrs.crtime = set.crtime.unwrap_or(attrs.crtime);
             attrs.projid = set.projid.or(attrs.projid);
             if set.mode.is_some() {
@@ -447,7 +446,7 @@ fn plan_mode(cred: &Cred, attrs: &Attrs, set: &SetAttr, owners: Option<Owners>) 
 fn plan_flags(cred: &Cred, attrs: &Attrs, set: &SetAttr) -> Result<Option<u64>, Refusal> {
     let Some(new) = set.flags else { return Ok(None) };
     let changed = (new.0 ^ attrs.flags.0) & SETTABLE;
-    if changed & ROOTS != 0 && !cred.is_root() {
+    if changed & ROOTS != 0 && !cred.has(Caps::LINUX_IMMUTABLE) {
         return Err(Refusal::NotPermitted);
     }
     if changed & FileFlags::REPARSE.0 != 0 {

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::ObjectId;
+use base::{ObjectId, tunable};
 use dmu::Tx;
 
 use super::io::{MAX_SIZE, clear_setid, expect_file};
@@ -88,6 +88,42 @@ impl Zfs {
             self.log_truncate(tx, &node, range.start, end - range.start);
             Ok(())
         })
+    }
+
+    /// As [`Zfs::punch`], and extends the file to the end of the range.
+    ///
+    /// # Errors
+    /// As [`Zfs::truncate`].
+    pub fn zero(&self, cred: &Cred, id: ObjectId, range: Range<u64>) -> Result<(), Error> {
+        self.check_end(id, range.end)?;
+        self.punch(cred, id, range.clone())?;
+        self.lengthen(cred, &self.znode(id)?, range.end)
+    }
+
+    /// Makes sure that there is space for a range of a file, of which none is reserved; unless the size is to be kept, extends the file to its
+    /// end (OpenZFS: `zpl_fallocate_common`).
+    ///
+    /// # Errors
+    /// As [`Zfs::truncate`]; ENOTSUP if the tunable `zfs_fallocate_reserve_percent` is 0.
+    pub fn allocate(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        expect_file(&node)?;
+        self.may_write(&node, range.start, false)?;
+        self.check_end(id, range.end)?;
+        let percent = tunable::ZFS_FALLOCATE_RESERVE_PERCENT.get();
+        if percent == 0 {
+            return Err(Refusal::Unsupported("preallocation is off").of(id));
+        }
+        let (free, len) = (self.statfs()?, range.end.saturating_sub(range.start));
+        let most = free.bavail.saturating_mul(free.bsize.saturating_mul(100) / percent);
+        if len > most {
+            return Err(Refusal::NoSpace.of(id));
+        }
+        if keep_size { Ok(()) } else { self.lengthen(cred, &node, range.end) }
+    }
+
+    fn check_end(&self, id: ObjectId, end: u64) -> Result<(), Error> {
+        if end > MAX_SIZE { Err(Refusal::FileTooLarge.of(id)) } else { Ok(()) }
     }
 
     /// Extends a file to at least `size` bytes; the extension is a hole. Write permission was already checked.

@@ -5,7 +5,51 @@ use std::ops::Range;
 use base::ObjectId;
 
 use super::Open;
+use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
+
+/// Rights of a caller beyond those that modes, ACLs and ownership give (Linux: `capabilities(7)`; the bits are those of `CapEff`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Caps(pub u64);
+
+impl Caps {
+    /// None.
+    pub const NONE: Caps = Caps(0);
+    /// All, as root has them.
+    pub const ALL: Caps = Caps(u64::MAX);
+    /// Give files away.
+    pub const CHOWN: Caps = Caps(1 << 0);
+    /// Read, write and search regardless of modes and ACLs; execute what anybody may execute.
+    pub const DAC_OVERRIDE: Caps = Caps(1 << 1);
+    /// Read files, and read and search directories, regardless of modes and ACLs.
+    pub const DAC_READ_SEARCH: Caps = Caps(1 << 2);
+    /// Do what only the owner of a file may do.
+    pub const FOWNER: Caps = Caps(1 << 3);
+    /// Keep set-id bits when writing, and set the set-group-id bit for any group.
+    pub const FSETID: Caps = Caps(1 << 4);
+    /// Change the flags `immutable` and `append-only`.
+    pub const LINUX_IMMUTABLE: Caps = Caps(1 << 9);
+    /// Read and set trusted attributes.
+    pub const SYS_ADMIN: Caps = Caps(1 << 21);
+
+    /// Returns the union of both.
+    #[must_use]
+    pub const fn and(self, other: Caps) -> Caps {
+        Caps(self.0 | other.0)
+    }
+
+    /// Returns these without the others.
+    #[must_use]
+    pub const fn without(self, others: Caps) -> Caps {
+        Caps(self.0 & !others.0)
+    }
+
+    /// True if all of `which` are there.
+    #[must_use]
+    pub const fn has(self, which: Caps) -> bool {
+        self.0 & which.0 == which.0
+    }
+}
 
 /// The caller's credentials (OpenZFS: `cred_t`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,16 +60,30 @@ pub struct Cred {
     pub gid: u32,
     /// Other groups.
     pub groups: Vec<u32>,
+    /// Capabilities.
+    pub caps: Caps,
 }
 
 impl Cred {
     /// Root, who may do everything.
-    pub const ROOT: Cred = Cred { uid: 0, gid: 0, groups: Vec::new() };
+    pub const ROOT: Cred = Cred { uid: 0, gid: 0, groups: Vec::new(), caps: Caps::ALL };
 
-    /// True if this is root.
+    /// Returns the credentials of a user, who has all capabilities if he is root, and otherwise none.
     #[must_use]
-    pub fn is_root(&self) -> bool {
-        self.uid == 0
+    pub fn user(uid: u32, gid: u32, groups: impl Into<Vec<u32>>) -> Cred {
+        Cred { uid, gid, groups: groups.into(), caps: if uid == 0 { Caps::ALL } else { Caps::NONE } }
+    }
+
+    /// Returns these credentials with other capabilities.
+    #[must_use]
+    pub fn with_caps(self, caps: Caps) -> Cred {
+        Cred { caps, ..self }
+    }
+
+    /// True if the caller has a capability.
+    #[must_use]
+    pub fn has(&self, which: Caps) -> bool {
+        self.caps.has(which)
     }
 
     /// True if the caller is in a group.
@@ -105,12 +163,51 @@ pub struct SetAttr {
     pub mtime: Option<Time>,
     /// Sets the access and modification times to now (`utimes` without times), which requires only write permission.
     pub touch: bool,
+    /// Sets the time of the last access to now, which requires ownership, as a given time does.
+    pub atime_now: bool,
+    /// Sets the time of the last change of the contents to now, likewise.
+    pub mtime_now: bool,
     /// Time of creation.
     pub crtime: Option<Time>,
     /// The flags that users can set.
     pub flags: Option<FileFlags>,
     /// Project.
     pub projid: Option<u64>,
+}
+
+/// Values that take the place of properties while a file system is mounted with options (OpenZFS: `zfs_get_temporary_prop`); `None` for those
+/// that have no other value than the property.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Temporary {
+    /// `readonly`.
+    pub readonly: Option<bool>,
+    /// `atime`.
+    pub atime: Option<bool>,
+    /// `relatime`.
+    pub relatime: Option<bool>,
+}
+
+/// The lists that determine access to files beside their modes, by property `acltype`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AclKind {
+    /// None.
+    #[default]
+    Off,
+    /// POSIX ACLs.
+    Posix,
+    /// NFSv4 ACLs.
+    Nfs4,
+}
+
+impl AclKind {
+    /// Returns that of a value of the property.
+    pub(super) const fn of(acltype: u64) -> AclKind {
+        match acltype {
+            ACLTYPE_POSIX => AclKind::Posix,
+            ACLTYPE_NFSV4 => AclKind::Nfs4,
+            _ => AclKind::Off,
+        }
+    }
 }
 
 /// Whether an extended attribute may, must or must not already exist.
@@ -123,6 +220,66 @@ pub enum XattrMode {
     Create,
     /// It must exist (`XATTR_REPLACE`).
     Replace,
+}
+
+/// The attributes of a file and the space that it uses, as `stat` shows them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stat {
+    /// Its attributes.
+    pub attrs: Attrs,
+    /// The inode number: the object number, but for the root of a snapshot.
+    pub inode: u64,
+    /// Space used on disk, including the dnode, in units of 512 bytes (`st_blocks`). It is as of the last txg that was synced.
+    pub blocks: u64,
+    /// Size of the blocks of its data (`st_blksize`).
+    pub block_size: u64,
+}
+
+/// A file that a mount holds open: it exists until the handle is dropped, even without a name.
+pub struct Handle {
+    id: ObjectId,
+    /// `None` for a file that cannot be removed.
+    open: Option<Open>,
+}
+
+impl Handle {
+    /// Returns a handle of a file that cannot be removed.
+    pub(super) const fn of_still(id: ObjectId) -> Handle {
+        Handle { id, open: None }
+    }
+
+    /// Returns the object number.
+    #[must_use]
+    pub const fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// As [`Open::synchronous`].
+    #[must_use]
+    pub fn synchronous(self) -> Handle {
+        Handle { open: self.open.map(Open::synchronous), ..self }
+    }
+}
+
+impl From<Open> for Handle {
+    fn from(open: Open) -> Handle {
+        Handle { id: open.id(), open: Some(open) }
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "file {}", self.id)
+    }
+}
+
+/// Bytes that an operation has written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wrote {
+    /// Offset of the first one.
+    pub at: u64,
+    /// Number of bytes: fewer than given if the rest could not be written.
+    pub len: usize,
 }
 
 /// Space and objects of a file system (OpenZFS: `zfs_statvfs`).
@@ -146,8 +303,11 @@ pub struct StatFs {
     pub namelen: u64,
 }
 
-/// A writable file system, as a mount sees it. Files are identified by their object numbers. Errors carry Linux error numbers
-/// ([`Error::errno`]).
+/// A file system as a mount sees it: one that changes ([`Zfs`](super::Zfs)), or one that does not ([`Still`](super::Still): a snapshot, or a
+/// file system of a pool that is open for reading), whose operations of change fail with EROFS. Files are identified by their object numbers;
+/// the generation of a file ([`Attrs::generation`]) tells it from an earlier one with the same number. Errors carry Linux error numbers
+/// ([`Error::errno`]). Operations that check permissions have the caller's credentials; those on a file that the caller has open were checked
+/// at opening.
 pub trait Vfs: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
@@ -162,7 +322,13 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// ENOENT if it does not exist.
-    fn getattr(&self, id: ObjectId) -> Result<Attrs, Error>;
+    fn attrs(&self, id: ObjectId) -> Result<Attrs, Error>;
+
+    /// Returns the attributes of a file and the space that it uses.
+    ///
+    /// # Errors
+    /// ENOENT if it does not exist.
+    fn getattr(&self, id: ObjectId) -> Result<Stat, Error>;
 
     /// Changes attributes; returns the new ones.
     ///
@@ -231,7 +397,7 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM.
-    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Open, Error>;
+    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error>;
 
     /// Reads; returns the number of bytes, less than requested only at the end.
     ///
@@ -239,17 +405,12 @@ pub trait Vfs: Send + Sync {
     /// EISDIR, EIO.
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
 
-    /// Writes. The caller's permission was checked at opening.
+    /// Writes at an offset, or at the end. The caller's permission was checked at opening. A write that fails after its beginning was written
+    /// returns how much was.
     ///
     /// # Errors
     /// EISDIR, EFBIG, EDQUOT, ENOSPC, EPERM for an append-only file.
-    fn write(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<(), Error>;
-
-    /// Appends; returns the offset.
-    ///
-    /// # Errors
-    /// As [`Vfs::write`].
-    fn append(&self, cred: &Cred, id: ObjectId, data: &[u8]) -> Result<u64, Error>;
+    fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error>;
 
     /// Truncates or extends a file (`ftruncate`; [`Vfs::setattr`] is `truncate`). The caller's permission was checked at opening. Returns the new
     /// attributes.
@@ -258,11 +419,18 @@ pub trait Vfs: Send + Sync {
     /// As [`Vfs::write`]; EINVAL for what has no contents.
     fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error>;
 
-    /// Makes a hole; the size is unchanged.
+    /// Makes a hole. If the size is to be kept the part of the range beyond the end is ignored; otherwise the file is extended to its end.
     ///
     /// # Errors
     /// As [`Vfs::write`].
-    fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>) -> Result<(), Error>;
+    fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error>;
+
+    /// Makes sure that there is space for a range, of which none is reserved (`fallocate`): as in OpenZFS the space that is available is compared
+    /// with its length. Unless the size is to be kept, the file is extended to its end.
+    ///
+    /// # Errors
+    /// As [`Vfs::write`]; ENOTSUP if the tunable `zfs_fallocate_reserve_percent` is 0.
+    fn allocate(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error>;
 
     /// Returns the next byte of data at or after `offset`.
     ///
@@ -288,7 +456,8 @@ pub trait Vfs: Send + Sync {
     /// ENODATA, EACCES.
     fn get_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<Vec<u8>, Error>;
 
-    /// Sets an extended attribute. POSIX ACLs are `system.posix_acl_access` and `system.posix_acl_default`.
+    /// Sets an extended attribute. POSIX ACLs are `system.posix_acl_access` and `system.posix_acl_default`, an NFSv4 ACL is
+    /// `system.nfs4_acl_xdr`.
     ///
     /// # Errors
     /// EEXIST, ENODATA by `mode`; EACCES, EPERM, ENOTSUP, ENOSPC.
@@ -306,12 +475,11 @@ pub trait Vfs: Send + Sync {
     /// If they cannot be read.
     fn list_xattrs(&self, cred: &Cred, id: ObjectId) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// Writes at an offset, or at the end, and waits until the data is on stable storage, like a write to a file opened with
-    /// `O_SYNC`; returns the offset.
+    /// As [`Vfs::write`], and waits until the data is on stable storage, like a write to a file opened with `O_SYNC`.
     ///
     /// # Errors
     /// As [`Vfs::write`] and [`Vfs::fsync`].
-    fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<u64, Error>;
+    fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error>;
 
     /// Waits until the changes of a file, and all changes of names, are on stable storage.
     ///
@@ -330,4 +498,13 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// When the dataset cannot be read.
     fn statfs(&self) -> Result<StatFs, Error>;
+
+    /// Returns the lists that determine access beside the mode.
+    fn acl_kind(&self) -> AclKind;
+
+    /// Returns whether each entry has one name, as neither case nor normalization is ignored.
+    fn names_are_exact(&self) -> bool;
+
+    /// Sets the properties that hold for as long as the file system is mounted; the default is none.
+    fn set_temporary(&self, temporary: Temporary);
 }

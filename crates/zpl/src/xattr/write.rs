@@ -17,10 +17,11 @@ use dmu::sa::Attr;
 use nvlist::{Encoding, NvList, Value};
 
 use crate::acl::access::{self, Perms};
-use crate::acl::permit::ACLTYPE_POSIX;
+use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
+use crate::acl::{modes, xdr};
 use crate::live::steps::Steps;
 use crate::live::znode::state_changed;
-use crate::live::{Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
+use crate::live::{Caps, Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
 use crate::node::attr_of;
 use crate::{Attrs, Error, FileFlags, Kind, PosixAcl, Xattr, decode_dxattr, linux_name};
 
@@ -42,25 +43,69 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// A name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Space {
+pub(crate) enum Space {
     User,
     Trusted,
     Security,
     PosixAccess,
     PosixDefault,
+    Nfs4Acl,
 }
 
 impl Space {
-    fn of(name: &[u8]) -> Option<Space> {
+    pub(crate) fn of(name: &[u8]) -> Option<Space> {
         let spaces = [(&b"user."[..], Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
         let begins =
             |(prefix, space): (&[u8], Space)| (name.starts_with(prefix) && name.len() > prefix.len()).then_some(space);
         match name {
             _ if name == PosixAcl::ACCESS.as_bytes() => Some(Space::PosixAccess),
             _ if name == PosixAcl::DEFAULT.as_bytes() => Some(Space::PosixDefault),
+            xdr::NAME => Some(Space::Nfs4Acl),
             _ => spaces.into_iter().find_map(begins),
         }
     }
+
+    /// True if the attributes of this name space of a file of this kind exist for a caller.
+    pub(crate) fn is_shown(self, cred: &Cred, kind: Kind) -> bool {
+        match self {
+            Space::Trusted => cred.has(Caps::SYS_ADMIN),
+            Space::User => matches!(kind, Kind::File | Kind::Directory),
+            _ => true,
+        }
+    }
+}
+
+/// Returns the name space of a name, if it is supported under these properties.
+pub(crate) fn space_of(acltype: u64, xattr: u64, name: &[u8]) -> Result<Space, Refusal> {
+    if name.len() > NAME_MAX {
+        return Err(Refusal::TooSmall);
+    }
+    match Space::of(name) {
+        None => Err(Refusal::Unsupported("unknown name space of extended attributes")),
+        Some(Space::User) if xattr == XATTR_OFF => Err(Refusal::Unsupported("extended attributes are off")),
+        Some(Space::PosixAccess | Space::PosixDefault) if acltype != ACLTYPE_POSIX => {
+            Err(Refusal::Unsupported("POSIX ACLs are off"))
+        }
+        Some(Space::Nfs4Acl) if acltype != ACLTYPE_NFSV4 => Err(Refusal::Unsupported("NFSv4 ACLs are off")),
+        Some(space) => Ok(space),
+    }
+}
+
+/// True if the caller sees a name among those of a file.
+pub(crate) fn is_listed(cred: &Cred, acltype: u64, xattr: u64, name: &[u8]) -> bool {
+    match Space::of(name) {
+        Some(Space::Trusted) => cred.has(Caps::SYS_ADMIN),
+        Some(Space::PosixAccess | Space::PosixDefault) => acltype == ACLTYPE_POSIX,
+        Some(Space::Nfs4Acl) => false,
+        Some(Space::Security) => true,
+        Some(Space::User) | None => xattr != XATTR_OFF,
+    }
+}
+
+/// Returns the name of the NFSv4 ACL of a file, if it is not equivalent to the mode.
+pub(crate) fn nfs4_name(acltype: u64, attrs: &Attrs) -> Option<Vec<u8>> {
+    let shown = acltype == ACLTYPE_NFSV4 && !attrs.flags.has(FileFlags::ACL_TRIVIAL);
+    shown.then(|| xdr::NAME.to_vec())
 }
 
 impl Zfs {
@@ -74,8 +119,11 @@ impl Zfs {
         let space = self.space_of(&node, name)?;
         let attrs = node.attrs();
         match space {
-            Space::Trusted if !cred.is_root() => return Err(missing()),
-            Space::User if !matches!(attrs.kind(), Kind::File | Kind::Directory) => return Err(missing()),
+            Space::Nfs4Acl => {
+                self.check(cred, &node, Perms::READ_ACL)?;
+                return Ok(xdr::encode(&self.fs().node(id)?.acl()?, &attrs));
+            }
+            space if !space.is_shown(cred, attrs.kind()) => return Err(missing()),
             Space::User => self.check(cred, &node, Perms::READ_DATA)?,
             _ => {}
         }
@@ -91,18 +139,15 @@ impl Zfs {
         let node = self.znode(id)?;
         let settings = self.settings();
         let _content = node.content.read();
-        let mut names = self.fs().node(id)?.xattr_names()?;
-        names.retain(|name| match Space::of(name) {
-            Some(Space::Trusted) => cred.is_root(),
-            Some(Space::PosixAccess | Space::PosixDefault) => settings.acltype == ACLTYPE_POSIX,
-            Some(Space::Security) => true,
-            Some(Space::User) | None => settings.xattr != XATTR_OFF,
-        });
+        let file = self.fs().node(id)?;
+        let mut names = file.xattr_names()?;
+        names.retain(|name| is_listed(cred, settings.acltype, settings.xattr, name));
+        names.extend(nfs4_name(settings.acltype, file.attrs()));
         Ok(names)
     }
 
     /// Sets an extended attribute. POSIX ACLs are `system.posix_acl_access` and `system.posix_acl_default`: an access ACL changes
-    /// the mode, and one that is equivalent to the mode is not stored.
+    /// the mode, and one that is equivalent to the mode is not stored. An NFSv4 ACL is `system.nfs4_acl_xdr`; every file has one.
     ///
     /// # Errors
     /// EEXIST, ENODATA by `mode`; EACCES, EPERM; ENOTSUP; E2BIG and ERANGE if it is too long; EINVAL for an invalid ACL.
@@ -128,6 +173,11 @@ impl Zfs {
                 let acl = self.decode_list(&node, value)?;
                 self.set_posix_default(cred, &node, acl.as_ref())
             }
+            Space::Nfs4Acl if mode == XattrMode::Create => Err(Refusal::Exists.of(id)),
+            Space::Nfs4Acl => {
+                let aces = xdr::decode(value).ok_or_else(|| Refusal::Invalid("not a valid NFSv4 ACL").of(id))?;
+                self.set_acl(cred, id, aces).map(|_| ())
+            }
             _ => self.change_some(SMALL_CHANGE + 2 * value.len() as u64, &[id], |tx| {
                 let _content = node.content.write();
                 self.claim_hidden(tx, &node)?;
@@ -145,6 +195,10 @@ impl Zfs {
         match self.may_change_xattr(cred, &node, name)? {
             Space::PosixAccess => self.set_posix_access(cred, &node, None),
             Space::PosixDefault => self.set_posix_default(cred, &node, None),
+            Space::Nfs4Acl => {
+                let (kind, mode) = node.with_attrs(|attrs| (attrs.kind(), attrs.mode));
+                self.set_acl(cred, id, modes::aces_of_mode(kind, mode)).map(|_| ())
+            }
             _ => self.change_some(SMALL_CHANGE, &[id], |tx| {
                 let _content = node.content.write();
                 self.claim_hidden(tx, &node)?;
@@ -156,19 +210,8 @@ impl Zfs {
 
     /// Returns the name space of a name, if it is supported.
     fn space_of(&self, node: &Znode, name: &[u8]) -> Result<Space, Error> {
-        let off = |what| Refusal::Unsupported(what).of(node.id());
-        if name.len() > NAME_MAX {
-            return Err(Refusal::TooSmall.of(node.id()));
-        }
         let settings = self.settings();
-        match Space::of(name) {
-            None => Err(off("unknown name space of extended attributes")),
-            Some(Space::User) if settings.xattr == XATTR_OFF => Err(off("extended attributes are off")),
-            Some(Space::PosixAccess | Space::PosixDefault) if settings.acltype != ACLTYPE_POSIX => {
-                Err(off("POSIX ACLs are off"))
-            }
-            Some(space) => Ok(space),
-        }
+        space_of(settings.acltype, settings.xattr, name).map_err(|why| why.of(node.id()))
     }
 
     /// Checks that the caller may change an attribute (Linux: `xattr_permission`, `cap_inode_setxattr`).
@@ -177,7 +220,9 @@ impl Zfs {
         let attrs = node.attrs();
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
         let forbidden = match space {
-            Space::Trusted | Space::Security => !cred.is_root(),
+            Space::Trusted | Space::Security => !cred.has(Caps::SYS_ADMIN),
+            // checked when it is set
+            Space::Nfs4Acl => return Ok(space),
             Space::PosixAccess | Space::PosixDefault => !access::owns(cred, &attrs),
             Space::User => {
                 let sticky_dir = attrs.kind() == Kind::Directory && attrs.mode & 0o1000 != 0;
