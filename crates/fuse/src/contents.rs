@@ -1,0 +1,218 @@
+//! Requests about the contents of files.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use base::Errno;
+use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
+use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
+
+use crate::convert::errno;
+use crate::served::{Answer, Opened, Served, Stale};
+
+/// Flags of `open` (Linux: the generic numbers).
+pub(crate) const O_EXCL: i32 = 0o200;
+const O_TRUNC: i32 = 0o1000;
+const O_APPEND: i32 = 0o2000;
+const O_DSYNC: i32 = 0o1_0000;
+/// The file is opened to be executed (Linux: `__FMODE_EXEC`, which the kernel passes on).
+const FMODE_EXEC: i32 = 0x20;
+
+const MAY_EXEC: u8 = 1;
+const MAY_WRITE: u8 = 2;
+const MAY_READ: u8 = 4;
+const MAY_APPEND: u8 = 8;
+
+/// Modes of `fallocate`.
+const KEEP_SIZE: i32 = 0x01;
+const PUNCH_HOLE: i32 = 0x02;
+const ZERO_RANGE: i32 = 0x10;
+
+/// Kinds of `lseek` that the kernel leaves to us.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+/// Set-id bits.
+const SET_ID: u32 = 0o6000;
+
+thread_local! {
+    /// The buffer of the reads of a thread.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns the permissions that an `open` requires.
+fn mask_of(flags: i32) -> u8 {
+    let read = if flags & FMODE_EXEC != 0 { MAY_EXEC } else { MAY_READ };
+    let write = if flags & O_APPEND != 0 { MAY_WRITE | MAY_APPEND } else { MAY_WRITE };
+    let opened = match OpenFlags(flags).acc_mode() {
+        OpenAccMode::O_RDONLY => read,
+        OpenAccMode::O_WRONLY => write,
+        OpenAccMode::O_RDWR => read | write,
+    };
+    if flags & O_TRUNC != 0 { opened | MAY_WRITE } else { opened }
+}
+
+impl Served {
+    pub(crate) fn open(&self, req: &Request, file: INodeNo, flags: i32) -> Answer<Opened> {
+        let id = self.file(file)?;
+        let caller = self.caller(req);
+        let handle = self.vfs.open(&caller, id, mask_of(flags)).map_err(|error| error.errno())?;
+        if flags & O_TRUNC != 0 {
+            let caller = self.cutter(req, id, caller)?;
+            self.vfs.truncate(&caller, id, 0).map_err(|error| error.errno())?;
+            self.stale_after(&caller, id);
+        }
+        let handle = if flags & O_DSYNC != 0 { handle.synchronous() } else { handle };
+        Ok(self.keep_file(handle))
+    }
+
+    /// Keeps a handle of a file with contents: pages stay, as changes behind the mount are told; the kernel need not say when a descriptor is closed.
+    pub(crate) fn keep_file(&self, handle: Handle) -> Opened {
+        let parallel = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        self.keep(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH | parallel)
+    }
+
+    /// Returns the caller who cuts a file: as he is, if he may lose set-id bits by it.
+    pub(crate) fn cutter(&self, req: &Request, id: u64, caller: Cred) -> Answer<Cred> {
+        let mode = self.vfs.attrs(id).map_err(|error| error.errno())?.mode;
+        if mode & SET_ID == 0 || self.real_caller(req).has(Caps::FSETID) {
+            return Ok(caller);
+        }
+        let caps = caller.caps.without(Caps::FSETID);
+        Ok(caller.with_caps(caps))
+    }
+
+    /// Tells the kernel that set-id bits may be gone, after a change by a caller who could lose them: it does not look at the mode again.
+    fn stale_after(&self, caller: &Cred, id: u64) {
+        if !caller.has(Caps::FSETID) {
+            self.stale(id).tell();
+        }
+    }
+
+    pub(crate) fn read(&self, file: INodeNo, offset: u64, size: u32, reply: ReplyData) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let part = buffer.get_mut(..size).unwrap_or_default();
+            match self.vfs.read(self.open_file(file), offset, part) {
+                Ok(len) => reply.data(part.get(..len).unwrap_or_default()),
+                Err(error) => reply.error(errno(error.errno())),
+            }
+        });
+    }
+
+    pub(crate) fn write(
+        &self,
+        req: &Request,
+        file: INodeNo,
+        offset: u64,
+        data: &[u8],
+        (how, flags): (WriteFlags, OpenFlags),
+        reply: ReplyWrite,
+    ) {
+        let id = self.open_file(file);
+        let decided = Cred::user(req.uid(), req.gid(), []);
+        let loses = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let caller = decided.with_caps(if loses { Caps::NONE } else { Caps::FSETID });
+        let set_id = loses && self.vfs.attrs(id).is_ok_and(|attrs| attrs.mode & SET_ID != 0);
+        // the kernel does not look at the mode after a write
+        let stale = set_id.then(|| self.stale(id));
+        if flags.0 & O_DSYNC != 0 {
+            let (vfs, data) = (self.vfs.clone(), data.to_vec());
+            self.waiters.run(move || answer_write(vfs.write_sync(&caller, id, Some(offset), &data), stale, reply));
+        } else {
+            answer_write(self.vfs.write(&caller, id, Some(offset), data), stale, reply);
+        }
+    }
+
+    /// Waits in another thread until a file is on stable storage, and answers then.
+    pub(crate) fn fsync(&self, file: INodeNo, reply: fuser::ReplyEmpty) {
+        let (vfs, id): (Arc<dyn Vfs>, u64) = (self.vfs.clone(), self.open_file(file));
+        self.waiters.run(move || match vfs.fsync(id) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error.errno())),
+        });
+    }
+
+    pub(crate) fn copy_range(
+        &self,
+        req: &Request,
+        from: (INodeNo, u64),
+        to: (INodeNo, u64),
+        len: u64,
+        reply: ReplyWrite,
+    ) {
+        let (from, to) = ((self.open_file(from.0), from.1), (self.open_file(to.0), to.1));
+        let (vfs, len) = (self.vfs.clone(), len.min(u32::MAX.into()));
+        let caller = match self.cutter(req, to.0, self.caller(req)) {
+            Ok(caller) => caller,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let stale = (!caller.has(Caps::FSETID)).then(|| self.stale(to.0));
+        self.waiters.run(move || {
+            let done = vfs.copy_range(&caller, from, to, len);
+            if let Some(stale) = stale {
+                stale.tell();
+            }
+            match done {
+                Ok(len) => reply.written(len as u32),
+                Err(error) => reply.error(errno(error.errno())),
+            }
+        });
+    }
+
+    pub(crate) fn fallocate(&self, req: &Request, file: INodeNo, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
+            return Err(Errno::ENOTSUP);
+        }
+        let id = self.open_file(file);
+        let caller = self.cutter(req, id, self.caller(req))?;
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        let keep_size = mode & KEEP_SIZE != 0;
+        let done = if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
+            self.vfs.allocate(&caller, id, offset..end, keep_size)
+        } else {
+            self.vfs.punch(&caller, id, offset..end, keep_size)
+        };
+        self.stale_after(&caller, id);
+        done.map_err(|error| error.errno())
+    }
+
+    pub(crate) fn seek(&self, file: INodeNo, offset: i64, whence: i32) -> Answer<i64> {
+        let (id, at) = (self.open_file(file), u64::try_from(offset).map_err(|_| Errno::ENXIO)?);
+        let found = match whence {
+            SEEK_DATA => self.vfs.seek_data(id, at),
+            SEEK_HOLE => self.vfs.seek_hole(id, at),
+            _ => return Err(Errno::EINVAL),
+        };
+        found.map(u64::cast_signed).map_err(|error| error.errno())
+    }
+}
+
+fn answer_write(done: Result<Wrote, zpl::Error>, stale: Option<Stale>, reply: ReplyWrite) {
+    if let Some(stale) = stale {
+        stale.tell();
+    }
+    match done {
+        // a request is never that long
+        Ok(wrote) => reply.written(wrote.len as u32),
+        Err(error) => reply.error(errno(error.errno())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_that_an_open_requires() {
+        let (rdonly, wronly, rdwr) = (0, 1, 2);
+        assert_eq!(mask_of(rdonly), MAY_READ);
+        assert_eq!(mask_of(rdonly | FMODE_EXEC), MAY_EXEC);
+        assert_eq!(mask_of(rdonly | O_TRUNC), MAY_READ | MAY_WRITE);
+        assert_eq!(mask_of(wronly | O_APPEND), MAY_WRITE | MAY_APPEND);
+        assert_eq!(mask_of(rdwr), MAY_READ | MAY_WRITE);
+    }
+}

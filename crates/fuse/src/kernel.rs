@@ -1,0 +1,224 @@
+//! Mounting and unmounting.
+//!
+//! Root mounts by the system call, which names the source and the type as the mount table is to show them. Other users mount with the help of
+//! `fusermount3`, which has the right to, checks that the mount point is theirs, and hands over the descriptor through a socket; it is
+//! its standard input.
+//!
+//! A mount is identified by its number in `/proc/self/mountinfo`, so that another one at the same place is never unmounted for it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::{Error, Options, Unmount};
+
+const DEVICE: &str = "/dev/fuse";
+/// The type in the mount table.
+const TYPE: &str = "fuse.zfs";
+const HELPER: &str = "fusermount3";
+/// The environment variable that tells the helper its descriptor.
+const HELPER_FD: &str = "_FUSE_COMMFD";
+/// The type of a directory, in octal.
+const ROOT_MODE: u32 = 0o40000;
+
+/// A mount in the tree.
+pub(crate) struct Place {
+    /// The mount point.
+    pub(crate) path: PathBuf,
+    /// The number of the mount, if the table could be read.
+    id: Option<u64>,
+}
+
+/// Mounts, and returns the connection to the kernel.
+pub(crate) fn mount(point: &Path, options: &Options, kernel_decides: bool) -> Result<(OwnedFd, Place), Error> {
+    let at = |source: io::Error| Error::MountPoint { path: point.to_owned(), source };
+    let path = point.canonicalize().map_err(at)?;
+    if !path.metadata().map_err(at)?.is_dir() {
+        return Err(at(io::ErrorKind::NotADirectory.into()));
+    }
+    if options.source.is_empty() || options.source.contains([',', '\\', '\0', '\n']) {
+        return Err(Error::Name { name: options.source.clone() });
+    }
+    let device = match mount_as_root(&path, options, kernel_decides)? {
+        Some(device) => device,
+        None => mount_by_helper(&path, options, kernel_decides)?,
+    };
+    let id = topmost(&path);
+    Ok((device, Place { path, id }))
+}
+
+/// Opens the device of FUSE. Some systems let only root, and others mount by the descriptor that the helper has opened.
+pub(crate) fn open_device() -> io::Result<File> {
+    File::options().read(true).write(true).open(DEVICE)
+}
+
+/// Mounts by the system call; `None` if this user may not.
+fn mount_as_root(path: &Path, options: &Options, kernel_decides: bool) -> Result<Option<OwnedFd>, Error> {
+    let device = match open_device() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        device => device.map_err(Error::Device)?,
+    };
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut data = format!("fd={},rootmode={ROOT_MODE:o},user_id={user},group_id={group}", device.as_raw_fd());
+    for (option, set) in [("allow_other", options.allow_other), ("default_permissions", kernel_decides)] {
+        if set {
+            data += ",";
+            data += option;
+        }
+    }
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::NOSUID, !options.setuid);
+    flags.set(MountFlags::NODEV, is_without_devices(options, kernel_decides));
+    flags.set(MountFlags::NOATIME, options.atime == Some(false));
+    // no name contains a NUL
+    let data = CString::new(data).unwrap_or_default();
+    match rustix::mount::mount(options.source.as_str(), path, TYPE, flags, data.as_c_str()) {
+        Ok(()) => Ok(Some(device.into())),
+        Err(Errno::PERM) => Ok(None),
+        Err(source) => Err(Error::Mount { path: path.to_owned(), source: source.into() }),
+    }
+}
+
+/// True if device files have no effect: they must not, if the kernel does not check who opens them.
+fn is_without_devices(options: &Options, kernel_decides: bool) -> bool {
+    !options.devices || !kernel_decides
+}
+
+fn mount_by_helper(path: &Path, options: &Options, kernel_decides: bool) -> Result<OwnedFd, Error> {
+    let failed = |source: io::Error| Error::Mount { path: path.to_owned(), source };
+    let (ours, its) = UnixStream::pair().map_err(failed)?;
+    let mut words = vec![format!("fsname={}", options.source), "subtype=zfs".to_owned()];
+    let given = [
+        ("ro", options.read_only),
+        ("noexec", !options.exec),
+        ("nosuid", !options.setuid),
+        ("nodev", is_without_devices(options, kernel_decides)),
+        ("noatime", options.atime == Some(false)),
+        ("allow_other", options.allow_other),
+        ("default_permissions", kernel_decides),
+    ];
+    words.extend(given.into_iter().filter(|(_, set)| *set).map(|(word, _)| word.to_owned()));
+    let mut helper = Command::new(HELPER);
+    helper.args(["-o", &words.join(","), "--"]).arg(path);
+    helper.env(HELPER_FD, "0").stdin(OwnedFd::from(its)).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = helper.spawn().map_err(failed)?;
+    // the command keeps a copy of the descriptor, which would hide that the helper has ended
+    drop(helper);
+    let device = receive(&ours).map_err(failed);
+    let out = child.wait_with_output().map_err(failed)?;
+    match device? {
+        Some(device) if out.status.success() => Ok(device),
+        _ => Err(Error::Helper { said: String::from_utf8_lossy(&out.stderr).trim().to_owned() }),
+    }
+}
+
+/// Receives a descriptor; `None` if the other end is closed without one.
+fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    rustix::io::retry_on_intr(|| {
+        recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok(descriptors.flatten().next())
+}
+
+/// Unmounts what [`mount`] mounted. Nothing is done if it is mounted no more.
+pub(crate) fn unmount(place: &Place, how: Unmount) -> Result<(), Error> {
+    let failed = |source: io::Error| Error::Unmount { path: place.path.clone(), source };
+    match place.is_topmost() {
+        Some(true) => {}
+        Some(false) => return Err(failed(Errno::BUSY.into())),
+        None => return Ok(()),
+    }
+    let flags = match how {
+        Unmount::Idle => UnmountFlags::NOFOLLOW,
+        Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        Unmount::Forced => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
+    };
+    match rustix::mount::unmount(&place.path, flags) {
+        // who uses it gets errors by now
+        Err(Errno::BUSY) if how == Unmount::Forced => unmount(place, Unmount::Lazy),
+        Err(Errno::PERM) => unmount_by_helper(place, how),
+        done => done.map_err(|source| failed(source.into())),
+    }
+}
+
+fn unmount_by_helper(place: &Place, how: Unmount) -> Result<(), Error> {
+    let mut helper = Command::new(HELPER);
+    helper.args(if how == Unmount::Idle { &["-u"][..] } else { &["-u", "-z"] });
+    let out = helper.arg("--").arg(&place.path).output();
+    let out = out.map_err(|source| Error::Unmount { path: place.path.clone(), source })?;
+    if out.status.success() {
+        return Ok(());
+    }
+    Err(Error::Helper { said: String::from_utf8_lossy(&out.stderr).trim().to_owned() })
+}
+
+impl Place {
+    /// Returns whether it is the one at its path that is seen; `None` if it is not mounted.
+    fn is_topmost(&self) -> Option<bool> {
+        let Some(id) = self.id else { return Some(true) };
+        let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let mut there = mounts(&text).filter(|(_, path)| *path == self.path).map(|(id, _)| id);
+        there.clone().any(|other| other == id).then(|| there.by_ref().last() == Some(id))
+    }
+}
+
+/// Returns the number of the mount that is seen at a path.
+fn topmost(path: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts(&text).filter(|(_, at)| at == path).map(|(id, _)| id).last()
+}
+
+/// Returns the numbers and mount points of a `mountinfo`.
+fn mounts(text: &str) -> impl Iterator<Item = (u64, PathBuf)> + Clone + '_ {
+    text.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let id = words.next()?.parse().ok()?;
+        Some((id, unescaped(words.nth(3)?)))
+    })
+}
+
+/// Decodes the octal numbers that stand for spaces and the like.
+fn unescaped(word: &str) -> PathBuf {
+    let (mut out, mut rest) = (Vec::new(), word.as_bytes());
+    while let Some((first, behind)) = rest.split_first() {
+        let number = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = number.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| *first == b'\\');
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { behind.get(3..).unwrap_or_default() } else { behind };
+    }
+    std::ffi::OsString::from_vec(out).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn mounts_of_a_table() {
+        let text = "36 35 98:0 / /mnt\\0401 rw,noatime shared:1 - fuse.zfs tank/a rw\n40 35 0:5 / /a\\134b rw - proc proc rw\nx\n";
+        let all: Vec<_> = mounts(text).collect();
+        assert_eq!(all, [(36, PathBuf::from("/mnt 1")), (40, PathBuf::from("/a\\b"))]);
+        assert_eq!(unescaped("a\\9").as_os_str().as_bytes(), b"a\\9");
+        assert!(topmost(Path::new("/proc")).is_some());
+    }
+}

@@ -1,0 +1,96 @@
+//! Serves a file system at a mount point, by FUSE.
+//!
+//! # What it is
+//! A [`Mount`] is a [`zpl::live::Vfs`] that the kernel shows at a mount point: a live file system ([`zpl::live::Zfs`]) or one that does not
+//! change ([`zpl::live::Still`]). The kernel sends requests through `/dev/fuse`; a few threads ([`Options::threads`], each with a descriptor
+//! of its own) take them, call the `Vfs`, and answer. The protocol is the crate `fuser`'s; mounting and unmounting is done here
+//! ([`kernel`]), because the mount table is to name the dataset as the source (the type is `fuse.zfs`), a failure is to keep its error
+//! number, and a mount is to be undone gently, lazily or by force.
+//!
+//! # Numbers of files
+//! The kernel names a file by a number, the node id. It is the object number; the root directory alone is 1 there, which no file can have,
+//! as it is the master node's. `stat` shows the object number for the root as well. An object number can be used again, so an inode has a
+//! generation, the txg in which its object was allocated. A request for a file whose generation is not the one that the kernel was told
+//! fails with ESTALE, and the kernel looks the name up again.
+//!
+//! Which files the kernel knows is in a table ([`known`]): for each the generation, how often it was looked up and not forgotten, and the
+//! name by which. A file that loses its last name while the kernel knows it (a working directory, an `O_PATH` descriptor) is held until the
+//! kernel forgets it; open files are held by their handles.
+//!
+//! # Who may do what
+//! *With `acltype=off` or `posix` the kernel decides* (`default_permissions`, and `FUSE_POSIX_ACL` for the ACLs). It compares modes, POSIX
+//! ACLs, owners, the sticky bit and capabilities, as it does in front of OpenZFS's module, and it alone knows the caller exactly:
+//! supplementary groups, capabilities, user namespaces, credentials that another kernel module (overlayfs, nfsd) has put on. It also lets
+//! names be cached, since a cached name is passed only by those who may search its directory. To the engine, which checks again, such a
+//! caller has the capabilities that stand for what the kernel has decided ([`caller`]). What only the engine knows it decides alone: flags
+//! (immutable, append-only, …), quotas, projects, quarantine.
+//!
+//! *With `acltype=nfsv4` the engine decides*, as the kernel knows nothing of these ACLs, and the mode is only a summary of one. Then the
+//! engine gets the caller as he is, and names are not cached, so that each step of a path is a request that the engine checks. Of device
+//! files, FIFOs and sockets the kernel does not ask who opens them: the first have no effect then (`nodev`), the others are open to
+//! whoever may search their directories.
+//!
+//! A request tells user, group and thread. Supplementary groups and capabilities are read from `/proc/TID/status` where a decision needs
+//! them. They are not kept: the thread waits for its request, so that what is read is what it has, whereas a program that gives up a group
+//! or a capability, and then opens a file, must not be judged by what it had before. What a race means: if the thread is killed meanwhile,
+//! or its number is another's by then, the user and the group of the request hold nevertheless. Where those of the thread differ (another
+//! module's credentials, or another thread), the caller has no groups beside his own, and as root all capabilities. Capabilities in another
+//! user namespace do not count.
+//!
+//! # Caches
+//! The kernel caches names, attributes, targets of links, ACLs and data. All changes through the mount pass it, so that none of these goes
+//! stale by them. What a command changes behind the mount must be told: [`Notifier::changed`] for a file, [`Notifier::renamed`] for a name,
+//! [`Notifier::all_changed`] after a rollback or a receive. Hence attributes and names are valid for long ([`Options::cache`]), and pages
+//! stay over `open`, and are only dropped on request. An alias of a file (a second hard link) that the kernel looked up is not in the table of
+//! names: after [`Notifier::all_changed`] it stays until its time is over. Where case or normalization of names is ignored names
+//! are not cached, as the kernel does not know which of them are one.
+//!
+//! Data that is written goes to the engine at once. FUSE's write-back cache is never used: what `write` has acknowledged would not be in a
+//! snapshot. Pages that are written through `mmap` reach the engine when the kernel flushes them, with `msync` at the latest, as with
+//! OpenZFS's module.
+//!
+//! # Set-id bits
+//! With `FUSE_HANDLE_KILLPRIV_V2` it is for the engine to clear them on writes, truncations and changes of owners, and to remove
+//! capabilities of programs; otherwise the kernel would ask for `security.capability` before each write. The request of a write says
+//! whether the caller may keep them. As the kernel does not look at the mode again after a change of the contents, its cached attributes
+//! are dropped if bits may have been cleared.
+//!
+//! # Waiting
+//! `fsync`, synchronous writes and copies of ranges may take long, and many at a time make the intent log efficient. They are handed to
+//! threads of their own ([`waiters`]), as many as wait, up to a limit. Everything else is answered by the thread that took the request.
+//!
+//! # The end
+//! A mount ends when it is unmounted, by [`Mount::unmount`] or by anybody else; the threads see the end of the device, and [`Mount::wait`]
+//! returns. A lazy unmount takes the mount out of the tree at once, and it ends when the last user has gone. If this process dies the kernel
+//! answers ENOTCONN at the mount point until that is unmounted; the pool is as after a crash, and its intent log has what was synced.
+//!
+//! # Limits
+//! * `fuser` 0.18 knows no `FUSE_STATX`, `FUSE_TMPFILE`, `FUSE_SYNCFS`: `statx` shows no time of birth, `O_TMPFILE` fails with EOPNOTSUPP,
+//!   and `syncfs` waits for nothing.
+//! * The access time changes when data is read from the engine, not when the kernel has it cached.
+//! * A thread of `fuser` 0.18 panics if a file gets a time of `i64::MIN` seconds with nanoseconds, and its request is never answered; the
+//!   development version of `fuser` is mended.
+//! * The kernel knows whether there are POSIX ACLs from the time of mounting: a new value of `acltype` has its full effect at the next mount.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod caller;
+mod contents;
+mod convert;
+mod error;
+mod ioctl;
+mod kernel;
+mod known;
+mod mount;
+mod names;
+mod notify;
+mod options;
+mod requests;
+mod served;
+mod waiters;
+mod xattrs;
+
+pub use error::Error;
+pub use mount::{Mount, Unmount};
+pub use notify::Notifier;
+pub use options::Options;

@@ -1,0 +1,76 @@
+//! Tells the kernel what a command has changed behind the mount.
+//!
+//! The kernel locks the directory of a name that it is told of, and may wait for requests about it that are under way: none of this may be called
+//! with a transaction or a lock of the engine held, nor by a thread that answers requests.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+
+use base::Errno;
+use fuser::INodeNo;
+
+use crate::Error;
+use crate::known::{Known, Name};
+
+/// Tells the kernel of changes. Cheap to clone; once the mount has ended nothing needs to be told, and all succeeds.
+#[derive(Clone)]
+pub struct Notifier {
+    pub(crate) notifier: Arc<OnceLock<fuser::Notifier>>,
+    pub(crate) known: Arc<Known>,
+    pub(crate) root: u64,
+}
+
+impl Notifier {
+    /// Tells that the contents or the attributes of a file changed.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn changed(&self, id: u64) -> Result<(), Error> {
+        if id != self.root && self.known.generation(id).is_none() {
+            return Ok(());
+        }
+        self.tell(|notifier| notifier.inval_inode(self.node(id), 0, 0))
+    }
+
+    /// Tells that a name in a directory appeared, disappeared, or names another file.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn renamed(&self, dir: u64, name: &[u8]) -> Result<(), Error> {
+        self.changed(dir)?;
+        self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(name)))
+    }
+
+    /// Tells that any file may have changed.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn all_changed(&self) -> Result<(), Error> {
+        for Name { id, name } in self.known.names() {
+            if let Some((dir, name)) = name {
+                self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(&name)))?;
+            }
+            self.tell(|notifier| notifier.inval_inode(self.node(id), 0, 0))?;
+        }
+        self.tell(|notifier| notifier.inval_inode(INodeNo::ROOT, 0, 0))
+    }
+
+    fn node(&self, id: u64) -> INodeNo {
+        if id == self.root { INodeNo::ROOT } else { INodeNo(id) }
+    }
+
+    fn tell(&self, what: impl FnOnce(&fuser::Notifier) -> io::Result<()>) -> Result<(), Error> {
+        let Some(notifier) = self.notifier.get() else { return Ok(()) };
+        match what(notifier) {
+            Err(error) if !has_ended(&error) => Err(Error::Notify(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// True if the mount is no more.
+fn has_ended(error: &io::Error) -> bool {
+    [Errno::ENODEV.raw(), Errno::ENOTCONN.raw()].contains(&error.raw_os_error().unwrap_or(0))
+}

@@ -1,0 +1,59 @@
+//! Options of a mount.
+
+use std::time::Duration;
+
+use zpl::live::Temporary;
+
+/// How long names and attributes are cached.
+const CACHE: Duration = Duration::from_secs(60);
+/// Threads that answer requests.
+const THREADS: usize = 16;
+
+/// How a file system is mounted. The default is what `zfs mount` does without options for a dataset with default properties.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The name of the dataset, which the mount table shows as the source.
+    pub source: String,
+    /// Nothing can be changed (`ro`).
+    pub read_only: bool,
+    /// Programs can be executed (`exec`).
+    pub exec: bool,
+    /// Set-id bits have their effect (`setuid`).
+    pub setuid: bool,
+    /// Device files have their effect (`devices`).
+    pub devices: bool,
+    /// Whether reads set access times, if not as the properties of the dataset say (`atime`, `noatime`).
+    pub atime: Option<bool>,
+    /// Whether access times are only set where they are due, likewise (`relatime`, `norelatime`).
+    pub relatime: Option<bool>,
+    /// Users other than the one of this process may use it. Others than root need `user_allow_other` in `/etc/fuse.conf` for it.
+    pub allow_other: bool,
+    /// Threads that answer requests.
+    pub threads: usize,
+    /// How long the kernel takes names and attributes for valid without asking. What changes behind the mount must be told.
+    pub cache: Duration,
+}
+
+impl Options {
+    /// Returns the options of a file system without options.
+    #[must_use]
+    pub fn new(source: &str) -> Options {
+        Options {
+            source: source.to_owned(),
+            read_only: false,
+            exec: true,
+            setuid: true,
+            devices: true,
+            atime: None,
+            relatime: None,
+            allow_other: rustix::process::geteuid().is_root(),
+            threads: THREADS,
+            cache: CACHE,
+        }
+    }
+
+    /// Returns the values of properties that the mount replaces.
+    pub(crate) fn temporary(&self) -> Temporary {
+        Temporary { readonly: self.read_only.then_some(true), atime: self.atime, relatime: self.relatime }
+    }
+}

@@ -1,0 +1,167 @@
+//! The file system as the requests find it: files by the kernel's numbers, callers, open files.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use base::Errno;
+use fuser::{FileAttr, FileHandle, FopenFlags, Generation, INodeNo, Request};
+use parking_lot::Mutex;
+use zpl::live::{AclKind, Cred, Handle, Stat, Vfs};
+
+use crate::Options;
+use crate::caller::Callers;
+use crate::convert::file_attr;
+use crate::known::Known;
+use crate::waiters::Waiters;
+
+/// The result of a request.
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// What the kernel is told of a file that it looks up.
+pub(crate) struct Entry {
+    pub(crate) attr: FileAttr,
+    pub(crate) generation: Generation,
+}
+
+/// A file that was opened, or created.
+pub(crate) struct Opened {
+    pub(crate) handle: FileHandle,
+    pub(crate) flags: FopenFlags,
+}
+
+/// A file system that is mounted.
+pub(crate) struct Served {
+    pub(crate) vfs: Arc<dyn Vfs>,
+    pub(crate) root: u64,
+    pub(crate) known: Arc<Known>,
+    pub(crate) waiters: Waiters,
+    pub(crate) acls: AclKind,
+    callers: Callers,
+    open: Mutex<HashMap<u64, Handle>>,
+    next: AtomicU64,
+    /// How long attributes are cached.
+    pub(crate) attr_ttl: Duration,
+    /// How long names are.
+    pub(crate) name_ttl: Duration,
+    /// Set once the mount is there.
+    pub(crate) notifier: Arc<OnceLock<fuser::Notifier>>,
+}
+
+impl Served {
+    pub(crate) fn new(vfs: Arc<dyn Vfs>, options: &Options) -> Served {
+        let (root, acls) = (vfs.root(), vfs.acl_kind());
+        // a cached name is passed by whoever may search its directory, which the kernel does not know of NFSv4 ACLs; and it stays when the
+        // entry is removed by another spelling
+        let cached = acls != AclKind::Nfs4 && vfs.names_are_exact();
+        let name_ttl = if cached { options.cache } else { Duration::ZERO };
+        Served {
+            vfs,
+            root,
+            known: Arc::default(),
+            waiters: Waiters::new(),
+            acls,
+            callers: Callers::new(),
+            open: Mutex::default(),
+            next: AtomicU64::new(1),
+            attr_ttl: options.cache,
+            name_ttl,
+            notifier: Arc::default(),
+        }
+    }
+
+    /// True if the kernel checks modes, POSIX ACLs and owners.
+    pub(crate) fn kernel_decides(&self) -> bool {
+        self.acls != AclKind::Nfs4
+    }
+
+    /// Returns the caller, for a decision that is the kernel's if it makes any.
+    pub(crate) fn caller(&self, req: &Request) -> Cred {
+        if self.kernel_decides() { Callers::decided(req) } else { self.callers.real(req) }
+    }
+
+    /// Returns the caller, for a decision that is the engine's.
+    pub(crate) fn real_caller(&self, req: &Request) -> Cred {
+        self.callers.real(req)
+    }
+
+    /// Returns the number by which the kernel knows a file.
+    pub(crate) fn node(&self, id: u64) -> u64 {
+        if id == self.root { INodeNo::ROOT.0 } else { id }
+    }
+
+    /// Returns the object number of a file that the caller has open.
+    pub(crate) fn open_file(&self, node: INodeNo) -> u64 {
+        if node == INodeNo::ROOT { self.root } else { node.0 }
+    }
+
+    /// Returns the object number of a file that the kernel knows.
+    ///
+    /// # Errors
+    /// ESTALE if it is another file by now.
+    pub(crate) fn file(&self, node: INodeNo) -> Answer<u64> {
+        let id = self.open_file(node);
+        let Some(told) = self.known.generation(id) else { return Ok(id) };
+        match self.vfs.attrs(id) {
+            Ok(attrs) if attrs.generation == told => Ok(id),
+            Ok(_) => Err(Errno::ESTALE),
+            Err(error) if error.errno() == Errno::ENOENT => Err(Errno::ESTALE),
+            // what cannot be read fails by itself
+            Err(_) => Ok(id),
+        }
+    }
+
+    /// Returns the attributes of a file.
+    pub(crate) fn attr(&self, id: u64) -> Answer<FileAttr> {
+        let stat = self.stat(id)?;
+        // the number that is shown; it is not that of the kernel for the root
+        Ok(file_attr(&stat, stat.inode))
+    }
+
+    pub(crate) fn stat(&self, id: u64) -> Answer<Stat> {
+        self.vfs.getattr(id).map_err(|error| error.errno())
+    }
+
+    /// Tells the kernel of a file, by a name in a directory or by its number.
+    pub(crate) fn entry(&self, id: u64, name: Option<(u64, &[u8])>) -> Answer<Entry> {
+        let stat = self.stat(id)?;
+        let generation = stat.attrs.generation;
+        self.known.looked_up(id, generation, name);
+        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation: Generation(generation) })
+    }
+
+    /// Keeps a handle until it is released.
+    pub(crate) fn keep(&self, handle: Handle, flags: FopenFlags) -> Opened {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().insert(number, handle);
+        Opened { handle: FileHandle(number), flags }
+    }
+
+    /// Releases a handle.
+    pub(crate) fn release(&self, handle: FileHandle) {
+        let gone = self.open.lock().remove(&handle.0);
+        drop(gone);
+    }
+
+    /// Returns a file whose attributes the kernel is going to be told to drop.
+    pub(crate) fn stale(&self, id: u64) -> Stale {
+        Stale { notifier: self.notifier.clone(), node: self.node(id) }
+    }
+}
+
+/// A file whose cached attributes are not right any more.
+pub(crate) struct Stale {
+    notifier: Arc<OnceLock<fuser::Notifier>>,
+    node: u64,
+}
+
+impl Stale {
+    /// Tells the kernel to drop them.
+    pub(crate) fn tell(&self) {
+        if let Some(notifier) = self.notifier.get() {
+            // nothing is to be done if the mount has gone
+            let _ = notifier.inval_inode(INodeNo(self.node), -1, 0);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Attributes, flags, holes and clones through a mount.
+#![allow(clippy::unwrap_used)]
+
+mod lab;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::process::Command;
+
+use base::{Env, tunable};
+use lab::{Lab, USER};
+use rustix::fs::{FallocateFlags, IFlags, SeekFrom, XattrFlags};
+use rustix::io::Errno;
+use zpl::live::Cred;
+
+fn names(lab: &Lab, name: &str) -> Vec<String> {
+    let mut all = vec![0; 4096];
+    let len = rustix::fs::listxattr(lab.path(name), &mut all).unwrap();
+    let mut names: Vec<_> = String::from_utf8_lossy(&all[..len]).split_terminator('\0').map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn extended_attributes_of_each_space() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    symlink("f", lab.path("l")).unwrap();
+    let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(lab.path("f"), name, value, flags);
+    let get = |name: &str| {
+        let mut value = vec![0; 70_000];
+        rustix::fs::getxattr(lab.path("f"), name, &mut value).map(|len| value[..len].to_vec())
+    };
+    let large = Env::noise(5, 60_000);
+    for (name, value) in [("user.a", &b"value"[..]), ("user.large", &large), ("trusted.t", b""), ("security.s", b"s")] {
+        set(name, value, XattrFlags::CREATE).unwrap();
+        assert_eq!(get(name).unwrap(), value);
+    }
+    assert_eq!(names(&lab, "f"), ["security.s", "trusted.t", "user.a", "user.large"]);
+    assert_eq!(set("user.a", b"", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(set("user.b", b"", XattrFlags::REPLACE), Err(Errno::NODATA));
+    assert_eq!(set("system.unknown", b"", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::getxattr(lab.path("f"), "user.large", &mut [0; 10][..]), Err(Errno::RANGE));
+    rustix::fs::removexattr(lab.path("f"), "user.large").unwrap();
+    assert_eq!(get("user.large"), Err(Errno::NODATA));
+    // users neither see nor set those of the system
+    fs::set_permissions(lab.path("f"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let python = |code: &str| lab.run_as(USER, &[], &format!("python3 -c 'import os; {code}'"));
+    let out = python("print(sorted(os.listxattr(\"f\")))");
+    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "['security.s', 'user.a']");
+    assert!(python("os.setxattr(\"f\", \"user.c\", b\"1\")").status.success());
+    assert!(!python("os.setxattr(\"f\", \"trusted.c\", b\"1\")").status.success());
+    let zfs = lab.zfs();
+    let id = fs::metadata(lab.path("f")).unwrap().ino();
+    assert_eq!(zfs.get_xattr(&Cred::ROOT, id, b"user.c").unwrap(), b"1");
+    drop(zfs);
+    lab.close();
+}
+
+/// A write ends the capabilities of a program.
+#[test]
+fn a_written_program_has_no_capabilities() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    let caps = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    rustix::fs::setxattr(lab.path("f"), "security.capability", &caps, XattrFlags::empty()).unwrap();
+    assert_eq!(names(&lab, "f"), ["security.capability"]);
+    fs::write(lab.path("f"), b"y").unwrap();
+    assert!(names(&lab, "f").is_empty());
+    lab.close();
+}
+
+#[test]
+fn holes_are_made_and_found() {
+    const K: u64 = 1024;
+    let Some(lab) = Lab::new(&[("compression", 2)]) else { return };
+    let file = File::options().create_new(true).read(true).write(true).open(lab.path("f")).unwrap();
+    let data = Env::noise(2, 1 << 20);
+    file.write_all_at(&data, 0).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, punch, 128 * K, 256 * K).unwrap();
+    let seek = |from| rustix::fs::seek(&file, from);
+    file.sync_all().unwrap();
+    lab.spa().sync().unwrap();
+    assert_eq!(seek(SeekFrom::Hole(0)), Ok(128 * K));
+    assert_eq!(seek(SeekFrom::Data(128 * K)), Ok(384 * K));
+    assert_eq!(seek(SeekFrom::Hole(384 * K)), Ok(1 << 20));
+    assert_eq!(seek(SeekFrom::Data(1 << 20)), Err(Errno::NXIO));
+    let zeros = vec![0; 256 << 10];
+    let mut want = data.clone();
+    want[128 << 10..384 << 10].copy_from_slice(&zeros);
+    assert!(fs::read(lab.path("f")).unwrap() == want);
+    rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 1000 * K, 100 * K).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+    rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, 1000 * K, 100 * K).unwrap();
+    want.resize(1100 << 10, 0);
+    want[1000 << 10..].fill(0);
+    assert!(fs::read(lab.path("f")).unwrap() == want);
+    // space is looked for, not taken; as in OpenZFS
+    rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 2 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 1100 * K);
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 2 << 20);
+    assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 40), Err(Errno::NOSPC));
+    assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
+    drop(file);
+    lab.close();
+}
+
+#[test]
+fn copies_share_blocks() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    let data = Env::noise(4, 8 << 20);
+    fs::write(lab.path("a"), &data).unwrap();
+    lab.spa().sync().unwrap();
+    let (from, to) = (File::open(lab.path("a")).unwrap(), File::create(lab.path("b")).unwrap());
+    let (mut at, mut to_at) = (0, 0);
+    while at < data.len() as u64 {
+        let left = data.len() - at as usize;
+        assert!(rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), left).unwrap() > 0);
+    }
+    assert!(fs::read(lab.path("b")).unwrap() == data);
+    lab.spa().sync().unwrap();
+    let stats = lab.spa().view().unwrap().brt_stats().unwrap();
+    assert_eq!(stats.saved, 8 << 20, "both have the same blocks");
+    drop((from, to));
+    lab.close();
+}
+
+#[test]
+fn flags_and_projects_by_ioctl() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    fs::create_dir(lab.path("d")).unwrap();
+    let file = File::open(lab.path("f")).unwrap();
+    assert_eq!(rustix::fs::ioctl_getflags(&file), Ok(IFlags::empty()));
+    rustix::fs::ioctl_setflags(&file, IFlags::NODUMP | IFlags::APPEND).unwrap();
+    assert_eq!(rustix::fs::ioctl_getflags(&file), Ok(IFlags::NODUMP | IFlags::APPEND));
+    assert_eq!(fs::write(lab.path("f"), b"y").unwrap_err().raw_os_error(), Some(1));
+    rustix::fs::ioctl_setflags(&file, IFlags::empty()).unwrap();
+    assert_eq!(rustix::fs::ioctl_setflags(&file, IFlags::NOATIME), Err(Errno::OPNOTSUPP));
+    let run = |words: &str| {
+        let mut words = words.split(' ');
+        let out = Command::new(words.next().unwrap()).args(words).current_dir(lab.path("")).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    run("chattr -p 77 f");
+    run("chattr -p 78 d");
+    run("chattr +P d");
+    assert!(run("lsattr -p f").trim_start().starts_with("77 "));
+    assert!(run("lsattr -pd d").contains('P'));
+    fs::write(lab.path("d/g"), b"x").unwrap();
+    let zfs = lab.zfs();
+    assert_eq!(zfs.fs().resolve(b"d/g").unwrap().attrs().projid, Some(78));
+    assert_eq!(fs::rename(lab.path("f"), lab.path("d/f")).unwrap_err().raw_os_error(), Some(18));
+    // users may not
+    fs::set_permissions(lab.path("f"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert!(!lab.run_as(USER, &[], "chattr +d f").status.success());
+    assert!(!lab.run_as(USER, &[], "chattr -p 5 f").status.success());
+    drop((file, zfs));
+    lab.close();
+}
+
+/// Numbers, generations and the other figures of `stat` are those of the objects.
+#[test]
+fn what_stat_shows_is_what_the_objects_are() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), vec![7; 700]).unwrap();
+    lab.spa().sync().unwrap();
+    let (meta, zfs) = (fs::metadata(lab.path("f")).unwrap(), lab.zfs());
+    let file = zfs.fs().resolve(b"f").unwrap();
+    assert_eq!((meta.ino(), meta.blocks()), (file.id(), file.blocks()));
+    assert_eq!((meta.ctime(), meta.ctime_nsec()), (file.attrs().ctime.sec, file.attrs().ctime.nsec.into()));
+    let all = rustix::fs::statvfs(lab.path("")).unwrap();
+    let of_engine = zfs.statfs().unwrap();
+    assert_eq!((all.f_blocks, all.f_namemax), (of_engine.blocks, 255));
+    assert!(tunable::ZFS_FALLOCATE_RESERVE_PERCENT.get() == 110);
+    drop((file, zfs));
+    lab.close();
+}

@@ -1,0 +1,205 @@
+//! Users, groups and capabilities: what the kernel decides, and what the engine does.
+#![allow(clippy::unwrap_used)]
+
+mod lab;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use lab::{Lab, USER};
+use zpl::live::{Cred, SetAttr, XattrMode};
+use zpl::{FileFlags, PosixAce, PosixAcl, PosixTag};
+
+/// Another user without rights.
+const OTHER: u32 = USER + 1;
+const GROUP: u32 = 61_300;
+const POSIX: u64 = 1;
+const NFS4: u64 = 2;
+
+fn mode(lab: &Lab, name: &str) -> u32 {
+    fs::metadata(lab.path(name)).unwrap().mode() & 0o7777
+}
+
+fn set_mode(lab: &Lab, name: &str, mode: u32) {
+    fs::set_permissions(lab.path(name), Permissions::from_mode(mode)).unwrap();
+}
+
+/// True if a shell command succeeds for a user in some groups.
+fn may(lab: &Lab, user: u32, groups: &[u32], command: &str) -> bool {
+    lab.run_as(user, groups, command).status.success()
+}
+
+/// Whichever of both decides, modes bind users, and not root.
+#[test]
+fn modes_bind_users() {
+    for acltype in [0, POSIX, NFS4] {
+        let Some(lab) = Lab::new(&[("acltype", acltype)]) else { return };
+        fs::write(lab.path("secret"), b"x").unwrap();
+        set_mode(&lab, "secret", 0o640);
+        chown(lab.path("secret"), Some(USER), Some(GROUP)).unwrap();
+        assert!(may(&lab, USER, &[], "cat secret && echo >> secret"), "{acltype}");
+        assert!(!may(&lab, OTHER, &[], "cat secret"), "{acltype}");
+        assert!(may(&lab, OTHER, &[GROUP], "cat secret") && !may(&lab, OTHER, &[GROUP], "echo >> secret"), "{acltype}");
+        assert!(!may(&lab, OTHER, &[], "chmod 777 secret") && may(&lab, USER, &[], "chmod 600 secret"), "{acltype}");
+        assert!(!may(&lab, USER, &[], "chown 0 secret") && !may(&lab, USER, &[], "touch new"), "{acltype}");
+        assert_eq!(fs::read(lab.path("secret")).unwrap().len(), 2);
+        // a directory that may be listed, but not passed; names that root has looked up do not help
+        fs::create_dir(lab.path("d")).unwrap();
+        fs::write(lab.path("d/f"), b"x").unwrap();
+        set_mode(&lab, "d", 0o744);
+        assert!(may(&lab, OTHER, &[], "ls d") && !may(&lab, OTHER, &[], "cat d/f"), "{acltype}");
+        set_mode(&lab, "d", 0o711);
+        assert!(!may(&lab, OTHER, &[], "ls d") && may(&lab, OTHER, &[], "cat d/f"), "{acltype}");
+        set_mode(&lab, "d", 0o700);
+        assert!(!may(&lab, OTHER, &[], "test -e d/f") && !may(&lab, OTHER, &[], "cd d"), "{acltype}");
+        // in a sticky directory one removes one's own
+        set_mode(&lab, "d", 0o1777);
+        assert_eq!(
+            lab.run(USER, "umask 027; echo > d/mine; mkdir d/sub; stat -c %u:%g:%a d/mine d/sub"),
+            format!("{USER}:{USER}:640\n{USER}:{USER}:750")
+        );
+        assert!(!may(&lab, OTHER, &[], "rm -f d/mine") && !may(&lab, OTHER, &[], "mv d/mine d/x"), "{acltype}");
+        assert!(may(&lab, USER, &[], "rm d/mine && rmdir d/sub"), "{acltype}");
+        lab.close();
+    }
+}
+
+#[test]
+fn groups_of_directories_and_set_id_bits() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::create_dir(lab.path("d")).unwrap();
+    chown(lab.path("d"), None, Some(GROUP)).unwrap();
+    set_mode(&lab, "d", 0o2777);
+    assert_eq!(lab.run(USER, "mkdir d/e; echo > d/f; stat -c %g:%a d/e d/f"), format!("{GROUP}:2755\n{GROUP}:644"));
+    // only who is in the group may set its bit
+    lab.run(USER, "chmod 2755 d/f");
+    assert_eq!(mode(&lab, "d/f"), 0o755);
+    assert!(may(&lab, USER, &[GROUP], "chmod 2755 d/f"));
+    assert_eq!(mode(&lab, "d/f"), 0o2755);
+    // a write by another ends the bits; one by root does not
+    set_mode(&lab, "d/f", 0o6777);
+    fs::write(lab.path("d/f"), b"root").unwrap();
+    assert_eq!(mode(&lab, "d/f"), 0o6777);
+    lab.run(OTHER, "echo other >> d/f");
+    assert_eq!(mode(&lab, "d/f"), 0o777);
+    for cut in ["truncate -s 1 d/f", ": > d/f", "fallocate -p -o 0 -l 1 d/f"] {
+        fs::write(lab.path("d/f"), b"some bytes").unwrap();
+        set_mode(&lab, "d/f", 0o4777);
+        lab.run(OTHER, cut);
+        assert_eq!(mode(&lab, "d/f"), 0o777, "{cut}");
+    }
+    set_mode(&lab, "d/f", 0o6755);
+    chown(lab.path("d/f"), Some(OTHER), None).unwrap();
+    assert_eq!(mode(&lab, "d/f"), 0o755);
+    lab.close();
+}
+
+/// Capabilities count, those that root has given up and those that a user has.
+#[test]
+fn capabilities_count() {
+    for acltype in [0, NFS4] {
+        let Some(lab) = Lab::new(&[("acltype", acltype)]) else { return };
+        fs::write(lab.path("f"), b"x").unwrap();
+        set_mode(&lab, "f", 0o600);
+        chown(lab.path("f"), Some(USER), Some(USER)).unwrap();
+        let status = |words: &str, command: &str| {
+            let mut setpriv = std::process::Command::new("setpriv");
+            let setpriv = setpriv.args(words.split(' ')).args(["sh", "-c", command]).current_dir(lab.path(""));
+            setpriv.stderr(std::process::Stdio::null()).status().unwrap().success()
+        };
+        let weak_root =
+            "--inh-caps -dac_override,-dac_read_search,-fowner --bounding-set -dac_override,-dac_read_search,-fowner";
+        assert!(!status(weak_root, "echo > f") && !status(weak_root, "chmod 644 f"), "{acltype}");
+        let strong = "--reuid 61235 --regid 61235 --clear-groups --inh-caps +dac_override --ambient-caps +dac_override";
+        assert!(status(strong, "echo > f") && !status(strong, "chmod 644 f"), "{acltype}");
+        lab.close();
+    }
+}
+
+#[test]
+fn posix_acls_bind_and_are_inherited() {
+    let Some(lab) = Lab::new(&[("acltype", POSIX)]) else { return };
+    let ace = |tag, perm| PosixAce { tag, perm };
+    let list = |named| {
+        let mut all = vec![(PosixTag::UserObj, 7), (PosixTag::GroupObj, 5), (PosixTag::Mask, 7), (PosixTag::Other, 0)];
+        all.insert(if matches!(named, PosixTag::User(_)) { 1 } else { 2 }, (named, 7));
+        PosixAcl(all.into_iter().map(|(tag, perm)| ace(tag, perm)).collect())
+    };
+    fs::create_dir(lab.path("d")).unwrap();
+    let set = |name: &str, acl: &PosixAcl| {
+        rustix::fs::setxattr(lab.path("d"), name, &acl.encode(), rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    assert!(!may(&lab, USER, &[], "touch d/f"));
+    set("system.posix_acl_access", &list(PosixTag::User(USER)));
+    assert!(may(&lab, USER, &[], "touch d/f") && !may(&lab, OTHER, &[], "ls d"));
+    assert_eq!(mode(&lab, "d"), 0o770);
+    // a default list takes the place of the umask, and gives the files their lists
+    set("system.posix_acl_default", &list(PosixTag::Group(GROUP)));
+    set("system.posix_acl_access", &list(PosixTag::Group(GROUP)));
+    assert!(may(&lab, OTHER, &[GROUP], "umask 077; mkdir d/sub; echo > d/g"));
+    assert_eq!((mode(&lab, "d/sub"), mode(&lab, "d/g")), (0o770, 0o660));
+    assert!(may(&lab, USER, &[GROUP], "echo >> d/g && touch d/sub/x") && !may(&lab, USER, &[], "cat d/g"));
+    let zfs = lab.zfs();
+    let file = zfs.fs().resolve(b"d/g").unwrap();
+    assert!(file.posix_acl().unwrap().unwrap().0.iter().any(|ace| ace.tag == PosixTag::Group(GROUP)));
+    // what changes behind the mount is seen once it is told
+    let acl = list(PosixTag::User(USER)).encode();
+    zfs.set_xattr(&Cred::ROOT, file.id(), b"system.posix_acl_access", &acl, XattrMode::Set).unwrap();
+    lab.mounted().notifier().changed(file.id()).unwrap();
+    assert!(may(&lab, USER, &[], "ls d/g; echo >> d/g") || !may(&lab, USER, &[], "ls d"));
+    drop((file, zfs));
+    lab.close();
+}
+
+#[test]
+fn nfs4_acls_bind_and_are_set() {
+    const NAME: &str = "system.nfs4_acl_xdr";
+    let Some(lab) = Lab::new(&[("acltype", NFS4)]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    set_mode(&lab, "f", 0o600);
+    let get = || {
+        let mut value = vec![0; 1000];
+        let len = rustix::fs::getxattr(lab.path("f"), NAME, &mut value).unwrap();
+        value.truncate(len);
+        value
+    };
+    let trivial = get();
+    assert_eq!((trivial.len(), trivial[1]), (8 + 3 * 20, 1), "three entries, and that it is trivial");
+    // an entry more: this user may read
+    let mut words: Vec<u32> = trivial.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    words[1] += 1;
+    words.splice(2..2, [0, 0, 0, 0x12_0089, USER]);
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    assert!(!may(&lab, USER, &[], "cat f"));
+    rustix::fs::setxattr(lab.path("f"), NAME, &value, rustix::fs::XattrFlags::empty()).unwrap();
+    assert!(may(&lab, USER, &[], "cat f") && !may(&lab, OTHER, &[], "cat f") && !may(&lab, USER, &[], "echo >> f"));
+    let mut names = vec![0; 100];
+    let len = rustix::fs::listxattr(lab.path("f"), &mut names).unwrap();
+    assert_eq!(&names[..len], b"system.nfs4_acl_xdr\0");
+    let bad = rustix::fs::setxattr(lab.path("f"), NAME, &value[1..], rustix::fs::XattrFlags::empty());
+    assert_eq!(bad, Err(rustix::io::Errno::INVAL));
+    rustix::fs::removexattr(lab.path("f"), NAME).unwrap();
+    assert!(get() == trivial && !may(&lab, USER, &[], "cat f"));
+    let posix = rustix::fs::getxattr(lab.path("f"), "system.posix_acl_access", &mut names);
+    assert_eq!(posix, Err(rustix::io::Errno::OPNOTSUPP));
+    lab.close();
+}
+
+#[test]
+fn flags_that_only_the_engine_knows_bind_all() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    let zfs = lab.zfs();
+    let id = fs::metadata(lab.path("f")).unwrap().ino();
+    let flags = |flags| zfs.setattr(&Cred::ROOT, id, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
+    flags(FileFlags::IMMUTABLE);
+    assert_eq!(fs::write(lab.path("f"), b"y").unwrap_err().raw_os_error(), Some(1));
+    assert_eq!(fs::remove_file(lab.path("f")).unwrap_err().raw_os_error(), Some(1));
+    assert_eq!(fs::read(lab.path("f")).unwrap(), b"x");
+    flags(FileFlags::APPENDONLY);
+    assert!(may(&lab, 0, &[], "echo >> f") && !may(&lab, 0, &[], "echo > f"));
+    flags(FileFlags(0));
+    assert!(may(&lab, 0, &[], "echo > f"));
+    drop(zfs);
+    lab.close();
+}
