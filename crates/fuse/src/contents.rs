@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
 use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
 
@@ -73,7 +73,7 @@ impl Served {
     }
 
     /// Returns the caller who cuts a file: as he is, if he may lose set-id bits by it.
-    pub(crate) fn cutter(&self, req: &Request, id: u64, caller: Cred) -> Answer<Cred> {
+    pub(crate) fn cutter(&self, req: &Request, id: ObjectId, caller: Cred) -> Answer<Cred> {
         let mode = self.vfs.attrs(id).map_err(|error| error.errno())?.mode;
         if mode & SET_ID == 0 || self.real_caller(req).has(Caps::FSETID) {
             return Ok(caller);
@@ -83,7 +83,7 @@ impl Served {
     }
 
     /// Tells the kernel that set-id bits may be gone, after a change by a caller who could lose them: it does not look at the mode again.
-    fn stale_after(&self, caller: &Cred, id: u64) {
+    fn stale_after(&self, caller: &Cred, id: ObjectId) {
         if !caller.has(Caps::FSETID) {
             self.stale(id).tell();
         }
@@ -129,7 +129,7 @@ impl Served {
 
     /// Waits in another thread until a file is on stable storage, and answers then.
     pub(crate) fn fsync(&self, file: INodeNo, reply: fuser::ReplyEmpty) {
-        let (vfs, id): (Arc<dyn Vfs>, u64) = (self.vfs.clone(), self.open_file(file));
+        let (vfs, id): (Arc<dyn Vfs>, ObjectId) = (self.vfs.clone(), self.open_file(file));
         self.waiters.run(move || match vfs.fsync(id) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error.errno())),

@@ -2,9 +2,13 @@
 //!
 //! A file that has lost its last name while the kernel knows it is held here until it is forgotten, so that its number is not used again, and
 //! requests for it are answered as for any other file.
+//!
+//! Of a file with several names the kernel caches one, which is here: the others it looks up each time. So whoever tells it that all may have
+//! changed can name all that it has cached.
 
 use std::collections::HashMap;
 
+use base::ObjectId;
 use parking_lot::Mutex;
 use zpl::live::Handle;
 
@@ -16,33 +20,46 @@ struct File {
     lookups: u64,
     /// The generation that it was told.
     generation: u64,
-    /// Directory and name by which it was last looked up; `None` if only by its number.
-    name: Option<(u64, Box<[u8]>)>,
+    /// Directory and name that are cached; `None` if it was only looked up by its number.
+    name: Option<(ObjectId, Box<[u8]>)>,
     /// Set once it has no name any more.
     held: Option<Handle>,
+}
+
+impl File {
+    fn is_cached_as(&self, (dir, name): (ObjectId, &[u8])) -> bool {
+        self.name.as_ref().is_some_and(|cached| cached.0 == dir && *cached.1 == *name)
+    }
 }
 
 /// A file, and the name of it that the kernel may have cached.
 pub(crate) struct Name {
     /// The file.
-    pub(crate) id: u64,
+    pub(crate) id: ObjectId,
     /// The directory, and the name there.
-    pub(crate) name: Option<(u64, Box<[u8]>)>,
+    pub(crate) name: Option<(ObjectId, Box<[u8]>)>,
 }
 
 /// The table of known files, by object number.
 #[derive(Default)]
-pub(crate) struct Known([Mutex<HashMap<u64, File>>; SHARDS as usize]);
+pub(crate) struct Known([Mutex<HashMap<ObjectId, File>>; SHARDS as usize]);
 
 impl Known {
-    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, File>> {
+    fn shard(&self, id: ObjectId) -> &Mutex<HashMap<ObjectId, File>> {
         // in range: a remainder
         #[allow(clippy::indexing_slicing)]
-        &self.0[(id % SHARDS) as usize]
+        &self.0[(id.0 % SHARDS) as usize]
     }
 
-    /// Notes that the kernel is told of a file, by a name or by its number.
-    pub(crate) fn looked_up(&self, id: u64, generation: u64, name: Option<(u64, &[u8])>) {
+    /// Notes that the kernel is told of a file, by a name or by its number. Returns whether it may cache the name, of which there is one at a time
+    /// if the file `has_others`.
+    pub(crate) fn looked_up(
+        &self,
+        id: ObjectId,
+        generation: u64,
+        name: Option<(ObjectId, &[u8])>,
+        has_others: bool,
+    ) -> bool {
         let mut files = self.shard(id).lock();
         let file = files.entry(id).or_insert_with(|| File { lookups: 0, generation, name: None, held: None });
         file.lookups += 1;
@@ -50,15 +67,18 @@ impl Known {
         let other = file.generation != generation;
         let gone = if other { file.held.take() } else { None };
         file.generation = generation;
-        if other || name.is_some_and(|new| file.name.as_ref().is_none_or(|(dir, name)| (*dir, &**name) != new)) {
+        let is_cached = name.is_some_and(|name| file.is_cached_as(name));
+        let may_cache = is_cached || other || !has_others || file.name.is_none();
+        if !is_cached && may_cache && (other || name.is_some()) {
             file.name = name.map(|(dir, name)| (dir, name.into()));
         }
         drop(files);
         drop(gone);
+        may_cache
     }
 
     /// Notes that the kernel forgets so many lookups of a file.
-    pub(crate) fn forgotten(&self, id: u64, lookups: u64) {
+    pub(crate) fn forgotten(&self, id: ObjectId, lookups: u64) {
         let mut files = self.shard(id).lock();
         let Some(file) = files.get_mut(&id) else { return };
         file.lookups = file.lookups.saturating_sub(lookups);
@@ -69,12 +89,12 @@ impl Known {
     }
 
     /// Returns the generation that the kernel was told, if it knows the file.
-    pub(crate) fn generation(&self, id: u64) -> Option<u64> {
+    pub(crate) fn generation(&self, id: ObjectId) -> Option<u64> {
         self.shard(id).lock().get(&id).map(|file| file.generation)
     }
 
     /// Holds a file that has no name any more, if the kernel knows it.
-    pub(crate) fn hold(&self, id: u64, handle: Handle) {
+    pub(crate) fn hold(&self, id: ObjectId, handle: Handle) {
         let mut files = self.shard(id).lock();
         // one handle is enough; an unused one is dropped without the lock
         let unused = match files.get_mut(&id) {
@@ -85,10 +105,20 @@ impl Known {
         drop(unused);
     }
 
-    /// Notes that a file has another name.
-    pub(crate) fn renamed(&self, id: u64, dir: u64, name: &[u8]) {
-        if let Some(file) = self.shard(id).lock().get_mut(&id) {
-            file.name = Some((dir, name.into()));
+    /// Notes that a name of a file is another by now, or is gone.
+    pub(crate) fn renamed(&self, id: ObjectId, old: (ObjectId, &[u8]), new: Option<(ObjectId, &[u8])>) {
+        if let Some(file) = self.shard(id).lock().get_mut(&id)
+            && file.is_cached_as(old)
+        {
+            file.name = new.map(|(dir, name)| (dir, name.into()));
+        }
+    }
+
+    /// Forgets all, as the kernel does at the end of a mount without saying so.
+    pub(crate) fn clear(&self) {
+        for shard in &self.0 {
+            let files = std::mem::take(&mut *shard.lock());
+            drop(files);
         }
     }
 
@@ -111,20 +141,38 @@ mod tests {
     #[test]
     fn a_file_is_known_until_all_its_lookups_are_forgotten() {
         let known = Known::default();
-        known.looked_up(7, 1, Some((34, b"a")));
-        known.looked_up(7, 1, Some((34, b"b")));
-        known.looked_up(7, 1, None);
-        assert_eq!(known.generation(7), Some(1));
-        known.forgotten(7, 1);
+        let [file, dir, other] = [7, 34, 8].map(ObjectId);
+        assert!(known.looked_up(file, 1, Some((dir, b"a")), false));
+        assert!(known.looked_up(file, 1, Some((dir, b"b")), false));
+        known.looked_up(file, 1, None, false);
+        assert_eq!(known.generation(file), Some(1));
+        known.forgotten(file, 1);
         let name = || known.names().pop().unwrap().name.map(|(dir, name)| (dir, name.to_vec()));
-        assert_eq!(name(), Some((34, b"b".to_vec())));
-        known.renamed(7, 8, b"c");
-        assert_eq!(name(), Some((8, b"c".to_vec())));
+        assert_eq!(name(), Some((dir, b"b".to_vec())));
+        known.renamed(file, (dir, b"b"), Some((other, b"c")));
+        assert_eq!(name(), Some((other, b"c".to_vec())));
         // the number is used again: lookups of both count
-        known.looked_up(7, 2, Some((34, b"a")));
-        assert_eq!((known.generation(7), name()), (Some(2), Some((34, b"a".to_vec()))));
-        known.forgotten(7, 3);
-        assert_eq!(known.generation(7), None);
-        known.forgotten(7, 5);
+        known.looked_up(file, 2, Some((dir, b"a")), true);
+        assert_eq!((known.generation(file), name()), (Some(2), Some((dir, b"a".to_vec()))));
+        known.forgotten(file, 3);
+        assert_eq!(known.generation(file), None);
+        known.forgotten(file, 5);
+        known.looked_up(file, 2, Some((dir, b"a")), false);
+        known.clear();
+        assert_eq!((known.generation(file), known.names().len()), (None, 0));
+    }
+
+    #[test]
+    fn one_name_of_a_file_is_cached() {
+        let known = Known::default();
+        let (file, dir) = (ObjectId(7), ObjectId(34));
+        assert!(known.looked_up(file, 1, Some((dir, b"a")), true));
+        assert!(!known.looked_up(file, 1, Some((dir, b"b")), true));
+        assert!(known.looked_up(file, 1, Some((dir, b"a")), true));
+        // another name moves
+        known.renamed(file, (dir, b"b"), Some((dir, b"c")));
+        assert!(!known.looked_up(file, 1, Some((dir, b"c")), true));
+        known.renamed(file, (dir, b"a"), None);
+        assert!(known.looked_up(file, 1, Some((dir, b"c")), true));
     }
 }

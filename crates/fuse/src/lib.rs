@@ -41,9 +41,9 @@
 //! The kernel caches names, attributes, targets of links, ACLs and data. All changes through the mount pass it, so that none of these goes
 //! stale by them. What a command changes behind the mount must be told: [`Notifier::changed`] for a file, [`Notifier::renamed`] for a name,
 //! [`Notifier::all_changed`] after a rollback or a receive. Hence attributes and names are valid for long ([`Options::cache`]), and pages
-//! stay over `open`, and are only dropped on request. An alias of a file (a second hard link) that the kernel looked up is not in the table of
-//! names: after [`Notifier::all_changed`] it stays until its time is over. Where case or normalization of names is ignored names
-//! are not cached, as the kernel does not know which of them are one.
+//! stay over `open`, and are only dropped on request. Of the names of a file with several hard links one is cached, so that the table of known
+//! files has all that [`Notifier::all_changed`] has to name. Where case or normalization of names is ignored names are not cached, as the kernel
+//! does not know which of them are one.
 //!
 //! Data that is written goes to the engine at once. FUSE's write-back cache is never used: what `write` has acknowledged would not be in a
 //! snapshot. Pages that are written through `mmap` reach the engine when the kernel flushes them, with `msync` at the latest, as with

@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use fuser::{FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus, Request};
 use zpl::live::{Cred, Handle, NewFile, RenameMode, Stat};
 use zpl::{Attrs, DirEntry, Kind};
@@ -21,7 +22,7 @@ const BEHIND_DOTS: u64 = 2;
 
 /// An entry of a listing.
 struct Listed {
-    id: u64,
+    id: ObjectId,
     kind: Kind,
     name: Vec<u8>,
     /// The offset behind it.
@@ -71,7 +72,7 @@ impl Served {
         match self.make(req, dir, name, &new) {
             Ok(entry) => {
                 // its maker may write it whatever its mode is
-                let id = entry.attr.ino.0;
+                let id = ObjectId(entry.attr.ino.0);
                 let handle = self.vfs.open(&Cred::ROOT, id, 0).map_err(|error| error.errno())?;
                 Ok((entry, self.keep_file(handle)))
             }
@@ -110,7 +111,7 @@ impl Served {
         let (dir, name) = (self.file(dir)?, name.as_bytes());
         let victim = self.hold_known(dir, name);
         self.vfs.unlink(&self.caller(req), dir, name).map_err(|error| error.errno())?;
-        self.removed(victim);
+        self.removed(victim, dir, name);
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl Served {
         let (dir, name) = (self.file(dir)?, name.as_bytes());
         let victim = self.hold_known(dir, name);
         self.vfs.rmdir(&self.caller(req), dir, name).map_err(|error| error.errno())?;
-        self.removed(victim);
+        self.removed(victim, dir, name);
         Ok(())
     }
 
@@ -142,25 +143,28 @@ impl Served {
         let caller = self.caller(req);
         self.vfs.rename(&caller, dir, name, to_dir, to_name, mode).map_err(|error| error.errno())?;
         if let Some(source) = &source {
-            self.known.renamed(source.id(), to_dir, to_name);
+            self.known.renamed(source.id(), (dir, name), Some((to_dir, to_name)));
         }
         match target {
-            Some(target) if mode == RenameMode::Exchange => self.known.renamed(target.id(), dir, name),
-            target => self.removed(target),
+            Some(target) if mode == RenameMode::Exchange => {
+                self.known.renamed(target.id(), (to_dir, to_name), Some((dir, name)));
+            }
+            target => self.removed(target, to_dir, to_name),
         }
         Ok(())
     }
 
     /// Holds the file of a name that is going to lose it, if the kernel knows it. One that cannot be held is not there, or cannot be read.
-    fn hold_known(&self, dir: u64, name: &[u8]) -> Option<Handle> {
+    fn hold_known(&self, dir: ObjectId, name: &[u8]) -> Option<Handle> {
         let (id, _) = self.vfs.lookup(&Cred::ROOT, dir, name).ok()?;
         self.known.generation(id)?;
         self.vfs.open(&Cred::ROOT, id, 0).ok()
     }
 
-    /// Holds a file on if that was its last name.
-    fn removed(&self, victim: Option<Handle>) {
+    /// Notes that a file has lost a name, and holds it on if that was the last.
+    fn removed(&self, victim: Option<Handle>, dir: ObjectId, name: &[u8]) {
         let Some(victim) = victim else { return };
+        self.known.renamed(victim.id(), (dir, name), None);
         let is_nameless = |attrs: Attrs| attrs.links == 0;
         if self.vfs.attrs(victim.id()).is_ok_and(is_nameless) {
             self.known.hold(victim.id(), victim);
@@ -179,7 +183,7 @@ impl Served {
 
     /// Lists a directory from an offset on, until `add` returns that there is no room. An error is told only if nothing was added: it comes
     /// again with the next request.
-    fn list(&self, dir: u64, offset: u64, mut add: impl FnMut(Listed) -> bool) -> Answer<()> {
+    fn list(&self, dir: ObjectId, offset: u64, mut add: impl FnMut(Listed) -> bool) -> Answer<()> {
         let mut added = false;
         let mut listed = |entry| {
             let full = add(entry);
@@ -192,7 +196,7 @@ impl Served {
         }
     }
 
-    fn list_to(&self, dir: u64, offset: u64, add: &mut dyn FnMut(Listed) -> bool) -> Answer<()> {
+    fn list_to(&self, dir: ObjectId, offset: u64, add: &mut dyn FnMut(Listed) -> bool) -> Answer<()> {
         let own = |id, name: &[u8], next| Listed { id, kind: Kind::Directory, name: name.to_vec(), next };
         if offset < BEHIND_DOT && add(own(dir, b".", BEHIND_DOT)) {
             return Ok(());
@@ -216,9 +220,9 @@ impl Served {
     }
 
     /// Returns the inode number that a listing shows.
-    fn shown(&self, id: u64) -> u64 {
-        let of_root = || self.stat(id).map_or(id, |stat| stat.inode);
-        if id == self.root { of_root() } else { id }
+    fn shown(&self, id: ObjectId) -> u64 {
+        let of_root = || self.stat(id).map_or(id.0, |stat| stat.inode);
+        if id == self.root { of_root() } else { id.0 }
     }
 
     pub(crate) fn readdir(&self, dir: INodeNo, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
@@ -237,19 +241,24 @@ impl Served {
         let dir = self.open_file(dir);
         self.list(dir, offset, |entry| {
             let Listed { id, kind, name, next } = entry;
-            let is_own = next <= BEHIND_DOTS;
-            let stat = self.stat(id);
-            // one that cannot be read has its name and its type; whoever asks for more gets the error
-            let ttl = if stat.is_ok() { self.attr_ttl.min(self.name_ttl) } else { std::time::Duration::ZERO };
-            let stat = stat.unwrap_or_else(|_| unreadable(id, kind));
-            let generation = stat.attrs.generation;
-            // the kernel does not look up these two, and shows the number
-            let node = if is_own { stat.inode } else { self.node(id) };
-            let attr = file_attr(&stat, node);
             let os_name = OsStr::from_bytes(&name);
-            let full = reply.add(INodeNo(node), next, os_name, &ttl, &attr, Generation(generation));
-            if !full && !is_own {
-                self.known.looked_up(id, generation, Some((dir, &name)));
+            let Ok(stat) = self.stat(id) else {
+                // the kernel learns the name and the type of a file without a number; whoever asks for more gets the error
+                let attr = file_attr(&unreadable(id, kind), 0);
+                return reply.add(INodeNo(0), next, os_name, &Duration::ZERO, &attr, Generation(0));
+            };
+            let generation = Generation(stat.attrs.generation);
+            if next <= BEHIND_DOTS {
+                // the kernel does not look up these two, and shows the number
+                let attr = file_attr(&stat, stat.inode);
+                return reply.add(attr.ino, next, os_name, &Duration::ZERO, &attr, generation);
+            }
+            let cached = self.looked_up(id, &stat.attrs, Some((dir, &name)));
+            let ttl = if cached { self.attr_ttl.min(self.name_ttl) } else { Duration::ZERO };
+            let attr = file_attr(&stat, self.node(id));
+            let full = reply.add(attr.ino, next, os_name, &ttl, &attr, generation);
+            if full {
+                self.known.forgotten(id, 1);
             }
             full
         })
@@ -257,7 +266,7 @@ impl Served {
 }
 
 /// Returns what is known of a file whose attributes cannot be read.
-fn unreadable(id: u64, kind: Kind) -> Stat {
+fn unreadable(id: ObjectId, kind: Kind) -> Stat {
     let attrs = Attrs {
         mode: u32::from(kind.number()) << TYPE_SHIFT,
         owner: zpl::Fuid::default(),
@@ -265,7 +274,7 @@ fn unreadable(id: u64, kind: Kind) -> Stat {
         size: 0,
         links: 1,
         generation: 0,
-        parent: 0,
+        parent: ObjectId::NONE,
         atime: zpl::Time::default(),
         mtime: zpl::Time::default(),
         ctime: zpl::Time::default(),
@@ -273,8 +282,8 @@ fn unreadable(id: u64, kind: Kind) -> Stat {
         flags: zpl::FileFlags::default(),
         projid: None,
         rdev: None,
-        xattr_dir: 0,
+        xattr_dir: ObjectId::NONE,
         seq: None,
     };
-    Stat { attrs, inode: id, blocks: 0, block_size: 512 }
+    Stat { attrs, inode: id.0, blocks: 0, block_size: 512 }
 }

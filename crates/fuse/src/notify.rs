@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use fuser::INodeNo;
 
 use crate::Error;
@@ -19,7 +19,7 @@ use crate::known::{Known, Name};
 pub struct Notifier {
     pub(crate) notifier: Arc<OnceLock<fuser::Notifier>>,
     pub(crate) known: Arc<Known>,
-    pub(crate) root: u64,
+    pub(crate) root: ObjectId,
 }
 
 impl Notifier {
@@ -27,7 +27,7 @@ impl Notifier {
     ///
     /// # Errors
     /// If the kernel does not take it.
-    pub fn changed(&self, id: u64) -> Result<(), Error> {
+    pub fn changed(&self, id: ObjectId) -> Result<(), Error> {
         if id != self.root && self.known.generation(id).is_none() {
             return Ok(());
         }
@@ -38,27 +38,29 @@ impl Notifier {
     ///
     /// # Errors
     /// If the kernel does not take it.
-    pub fn renamed(&self, dir: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn renamed(&self, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         self.changed(dir)?;
         self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(name)))
     }
 
-    /// Tells that any file may have changed.
+    /// Tells that any file may have changed. A file that the kernel does not take does not keep the others from it.
     ///
     /// # Errors
-    /// If the kernel does not take it.
+    /// The first of those of the kernel.
     pub fn all_changed(&self) -> Result<(), Error> {
+        let mut done = self.tell(|notifier| notifier.inval_inode(INodeNo::ROOT, 0, 0));
         for Name { id, name } in self.known.names() {
             if let Some((dir, name)) = name {
-                self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(&name)))?;
+                let told = self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(&name)));
+                done = done.and(told);
             }
-            self.tell(|notifier| notifier.inval_inode(self.node(id), 0, 0))?;
+            done = done.and(self.tell(|notifier| notifier.inval_inode(self.node(id), 0, 0)));
         }
-        self.tell(|notifier| notifier.inval_inode(INodeNo::ROOT, 0, 0))
+        done
     }
 
-    fn node(&self, id: u64) -> INodeNo {
-        if id == self.root { INodeNo::ROOT } else { INodeNo(id) }
+    fn node(&self, id: ObjectId) -> INodeNo {
+        if id == self.root { INodeNo::ROOT } else { INodeNo(id.0) }
     }
 
     fn tell(&self, what: impl FnOnce(&fuser::Notifier) -> io::Result<()>) -> Result<(), Error> {

@@ -41,8 +41,8 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
 impl Served {
     fn answer_entry(&self, done: Answer<Entry>, reply: ReplyEntry) {
         match done {
-            Ok(Entry { attr, generation }) => {
-                reply.entry_with_ttls(&self.attr_ttl, &self.name_ttl, &attr, generation);
+            Ok(Entry { attr, generation, name_ttl }) => {
+                reply.entry_with_ttls(&self.attr_ttl, &name_ttl, &attr, generation);
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -91,7 +91,7 @@ impl Filesystem for Served {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        self.known.forgotten(ino.0, nlookup);
+        self.known.forgotten(base::ObjectId(ino.0), nlookup);
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -187,8 +187,8 @@ impl Filesystem for Served {
         reply: ReplyCreate,
     ) {
         match self.create(req, parent, name, (mode, umask), flags) {
-            Ok((Entry { attr, generation }, Opened { handle, flags })) => {
-                let ttl = self.attr_ttl.min(self.name_ttl);
+            Ok((Entry { attr, generation, name_ttl }, Opened { handle, flags })) => {
+                let ttl = self.attr_ttl.min(name_ttl);
                 reply.created(&ttl, &attr, generation, handle, flags);
             }
             Err(error) => reply.error(errno(error)),

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use fuser::{FileAttr, FileHandle, FopenFlags, Generation, INodeNo, Request};
 use parking_lot::Mutex;
 use zpl::live::{AclKind, Cred, Handle, Stat, Vfs};
+use zpl::{Attrs, Kind};
 
 use crate::Options;
 use crate::caller::Callers;
@@ -23,6 +24,8 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 pub(crate) struct Entry {
     pub(crate) attr: FileAttr,
     pub(crate) generation: Generation,
+    /// How long its name is cached.
+    pub(crate) name_ttl: Duration,
 }
 
 /// A file that was opened, or created.
@@ -34,7 +37,7 @@ pub(crate) struct Opened {
 /// A file system that is mounted.
 pub(crate) struct Served {
     pub(crate) vfs: Arc<dyn Vfs>,
-    pub(crate) root: u64,
+    pub(crate) root: ObjectId,
     pub(crate) known: Arc<Known>,
     pub(crate) waiters: Waiters,
     pub(crate) acls: AclKind,
@@ -87,20 +90,20 @@ impl Served {
     }
 
     /// Returns the number by which the kernel knows a file.
-    pub(crate) fn node(&self, id: u64) -> u64 {
-        if id == self.root { INodeNo::ROOT.0 } else { id }
+    pub(crate) fn node(&self, id: ObjectId) -> u64 {
+        if id == self.root { INodeNo::ROOT.0 } else { id.0 }
     }
 
     /// Returns the object number of a file that the caller has open.
-    pub(crate) fn open_file(&self, node: INodeNo) -> u64 {
-        if node == INodeNo::ROOT { self.root } else { node.0 }
+    pub(crate) fn open_file(&self, node: INodeNo) -> ObjectId {
+        if node == INodeNo::ROOT { self.root } else { ObjectId(node.0) }
     }
 
     /// Returns the object number of a file that the kernel knows.
     ///
     /// # Errors
     /// ESTALE if it is another file by now.
-    pub(crate) fn file(&self, node: INodeNo) -> Answer<u64> {
+    pub(crate) fn file(&self, node: INodeNo) -> Answer<ObjectId> {
         let id = self.open_file(node);
         let Some(told) = self.known.generation(id) else { return Ok(id) };
         match self.vfs.attrs(id) {
@@ -113,22 +116,28 @@ impl Served {
     }
 
     /// Returns the attributes of a file.
-    pub(crate) fn attr(&self, id: u64) -> Answer<FileAttr> {
+    pub(crate) fn attr(&self, id: ObjectId) -> Answer<FileAttr> {
         let stat = self.stat(id)?;
         // the number that is shown; it is not that of the kernel for the root
         Ok(file_attr(&stat, stat.inode))
     }
 
-    pub(crate) fn stat(&self, id: u64) -> Answer<Stat> {
+    pub(crate) fn stat(&self, id: ObjectId) -> Answer<Stat> {
         self.vfs.getattr(id).map_err(|error| error.errno())
     }
 
     /// Tells the kernel of a file, by a name in a directory or by its number.
-    pub(crate) fn entry(&self, id: u64, name: Option<(u64, &[u8])>) -> Answer<Entry> {
+    pub(crate) fn entry(&self, id: ObjectId, name: Option<(ObjectId, &[u8])>) -> Answer<Entry> {
         let stat = self.stat(id)?;
-        let generation = stat.attrs.generation;
-        self.known.looked_up(id, generation, name);
-        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation: Generation(generation) })
+        let generation = Generation(stat.attrs.generation);
+        let name_ttl = if self.looked_up(id, &stat.attrs, name) { self.name_ttl } else { Duration::ZERO };
+        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation, name_ttl })
+    }
+
+    /// Notes that the kernel is told of a file. Returns whether it may cache the name.
+    pub(crate) fn looked_up(&self, id: ObjectId, attrs: &Attrs, name: Option<(ObjectId, &[u8])>) -> bool {
+        let has_others = attrs.kind() != Kind::Directory && attrs.links > 1;
+        self.known.looked_up(id, attrs.generation, name, has_others)
     }
 
     /// Keeps a handle until it is released.
@@ -145,7 +154,7 @@ impl Served {
     }
 
     /// Returns a file whose attributes the kernel is going to be told to drop.
-    pub(crate) fn stale(&self, id: u64) -> Stale {
+    pub(crate) fn stale(&self, id: ObjectId) -> Stale {
         Stale { notifier: self.notifier.clone(), node: self.node(id) }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use fuser::{INodeNo, Request};
 use zpl::PosixAcl;
 use zpl::live::{Cred, XattrMode};
@@ -62,7 +62,7 @@ impl Served {
     }
 
     /// Tells the kernel of the mode that follows from an NFSv4 ACL, which it does not know to be one.
-    fn mode_follows(&self, id: u64, name: &[u8]) {
+    fn mode_follows(&self, id: ObjectId, name: &[u8]) {
         if name == NFS4_ACL {
             self.stale(id).tell();
         }

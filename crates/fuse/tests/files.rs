@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 
-use base::Env;
+use base::{Env, ObjectId};
 use lab::Lab;
 use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use zpl::Kind;
@@ -23,9 +23,9 @@ fn files_are_made_written_read_and_removed() {
     // the number is the object's, and the engine has the bytes already
     let meta = fs::metadata(lab.path("a/b/c/f")).unwrap();
     let mut seen = vec![0; data.len() + 1];
-    assert_eq!(zfs.read(meta.ino(), 0, &mut seen).unwrap(), data.len());
+    assert_eq!(zfs.read(ObjectId(meta.ino()), 0, &mut seen).unwrap(), data.len());
     assert_eq!(seen[..data.len()], data);
-    assert_eq!(fs::metadata(lab.path("")).unwrap().ino(), zfs.fs().root());
+    assert_eq!(fs::metadata(lab.path("")).unwrap().ino(), zfs.fs().root().0);
     assert_eq!((meta.nlink(), meta.blksize(), meta.mode() & 0o7777), (1, 128 << 10, 0o644));
     lab.spa().sync().unwrap();
     fs::hard_link(lab.path("a/b/c/f"), lab.path("a/g")).unwrap();
@@ -64,7 +64,7 @@ fn a_file_is_used_after_its_last_name_is_gone() {
     assert_eq!((text.as_str(), file.metadata().unwrap().nlink()), ("still here", 0));
     // the kernel knows it, though nobody has it open
     assert_eq!(path_only.metadata().unwrap().nlink(), 0);
-    assert_eq!((zfs.fs().delete_queue().unwrap().len(), zfs.getattr(g).unwrap().links), (2, 0));
+    assert_eq!((zfs.fs().delete_queue().unwrap().len(), zfs.getattr(ObjectId(g)).unwrap().links), (2, 0));
     // a removed directory is one for as long as it is somebody's
     fs::create_dir(lab.path("d")).unwrap();
     let dir = File::open(lab.path("d")).unwrap();

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Errno;
+use base::{Errno, ObjectId};
 use fuse::{Mount, Options, Unmount};
 use lab::Lab;
 use zpl::live::{Cred, NewFile, Still};
@@ -163,7 +163,7 @@ fn changes_behind_the_mount_are_seen() {
     fs::write(lab.path("f"), b"old").unwrap();
     fs::create_dir(lab.path("d")).unwrap();
     fs::write(lab.path("d/g"), b"g").unwrap();
-    let id = fs::metadata(lab.path("f")).unwrap().ino();
+    let id = ObjectId(fs::metadata(lab.path("f")).unwrap().ino());
     assert_eq!(fs::read(lab.path("f")).unwrap(), b"old");
     let keep = File::open(lab.path("f")).unwrap();
     zfs.write(&ROOT, id, 0, b"new and longer").unwrap();
@@ -178,11 +178,19 @@ fn changes_behind_the_mount_are_seen() {
     assert!(!lab.path("f").exists());
     // all at once; the number of `f` is used again, by another file
     fs::write(lab.path("h"), b"h").unwrap();
-    let dir = fs::metadata(lab.path("d")).unwrap().ino();
+    let dir = ObjectId(fs::metadata(lab.path("d")).unwrap().ino());
+    // both names of a file
+    fs::write(lab.path("first"), b"l").unwrap();
+    fs::hard_link(lab.path("first"), lab.path("second")).unwrap();
+    assert!(lab.path("first").exists() && lab.path("second").exists());
+    for name in [&b"first"[..], b"second"] {
+        zfs.unlink(&ROOT, zfs.fs().root(), name).unwrap();
+    }
     zfs.unlink(&ROOT, dir, b"g").unwrap();
     zfs.rename(&ROOT, zfs.fs().root(), b"h", dir, b"moved", Default::default()).unwrap();
     tell.all_changed().unwrap();
     assert!(!lab.path("d/g").exists() && !lab.path("h").exists());
+    assert!(!lab.path("first").exists() && !lab.path("second").exists());
     assert_eq!(fs::read(lab.path("d/moved")).unwrap(), b"h");
     drop(zfs);
     lab.close();
@@ -194,7 +202,7 @@ fn a_number_that_is_used_again_is_another_file() {
     let Some(lab) = Lab::new(&[]) else { return };
     let zfs = lab.zfs();
     fs::write(lab.path("f"), b"first").unwrap();
-    let id = fs::metadata(lab.path("f")).unwrap().ino();
+    let id = ObjectId(fs::metadata(lab.path("f")).unwrap().ino());
     let root = zfs.fs().root();
     zfs.unlink(&ROOT, root, b"f").unwrap();
     let again = (0..2000).any(|n| {
@@ -226,6 +234,6 @@ fn access_times_follow_the_mount() {
     let second = atime();
     fs::read(&path).unwrap();
     assert_eq!(atime(), second);
-    assert!(lab.zfs().getattr(fs::metadata(&path).unwrap().ino()).unwrap().flags.has(FileFlags::ARCHIVE));
+    assert!(lab.zfs().getattr(ObjectId(fs::metadata(&path).unwrap().ino())).unwrap().flags.has(FileFlags::ARCHIVE));
     lab.close();
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::process::Command;
 
-use base::{Env, tunable};
+use base::{Env, ObjectId, tunable};
 use lab::{Lab, USER};
 use rustix::fs::{FallocateFlags, IFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ fn extended_attributes_of_each_space() {
     assert!(!python("os.setxattr(\"f\", \"trusted.c\", b\"1\")").status.success());
     let zfs = lab.zfs();
     let id = fs::metadata(lab.path("f")).unwrap().ino();
-    assert_eq!(zfs.get_xattr(&Cred::ROOT, id, b"user.c").unwrap(), b"1");
+    assert_eq!(zfs.get_xattr(&Cred::ROOT, ObjectId(id), b"user.c").unwrap(), b"1");
     drop(zfs);
     lab.close();
 }
@@ -170,7 +170,7 @@ fn what_stat_shows_is_what_the_objects_are() {
     lab.spa().sync().unwrap();
     let (meta, zfs) = (fs::metadata(lab.path("f")).unwrap(), lab.zfs());
     let file = zfs.fs().resolve(b"f").unwrap();
-    assert_eq!((meta.ino(), meta.blocks()), (file.id(), file.blocks()));
+    assert_eq!((meta.ino(), meta.blocks()), (file.id().0, file.blocks()));
     assert_eq!((meta.ctime(), meta.ctime_nsec()), (file.attrs().ctime.sec, file.attrs().ctime.nsec.into()));
     let all = rustix::fs::statvfs(lab.path("")).unwrap();
     let of_engine = zfs.statfs().unwrap();

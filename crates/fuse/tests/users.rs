@@ -190,7 +190,7 @@ fn flags_that_only_the_engine_knows_bind_all() {
     let Some(lab) = Lab::new(&[]) else { return };
     fs::write(lab.path("f"), b"x").unwrap();
     let zfs = lab.zfs();
-    let id = fs::metadata(lab.path("f")).unwrap().ino();
+    let id = base::ObjectId(fs::metadata(lab.path("f")).unwrap().ino());
     let flags = |flags| zfs.setattr(&Cred::ROOT, id, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
     flags(FileFlags::IMMUTABLE);
     assert_eq!(fs::write(lab.path("f"), b"y").unwrap_err().raw_os_error(), Some(1));

@@ -5,7 +5,7 @@ mod scratch;
 
 use std::sync::Arc;
 
-use base::{ObjectId, Env, Errno, tunable};
+use base::{Env, Errno, ObjectId, tunable};
 use pool::{Spa, SpaceKind};
 use scratch::Scratch;
 use zpl::create::FsProps;

@@ -365,7 +365,7 @@ impl Zfs {
         // the block of an empty file says nothing about those that it is going to have
         let empty = attrs.kind() == Kind::File && attrs.size == 0;
         let block_size = if empty { self.settings().recordsize } else { node.object().block_size() };
-        Ok(Stat { attrs, inode: id, blocks, block_size })
+        Ok(Stat { attrs, inode: id.0, blocks, block_size })
     }
 
     /// Returns space and object counts of the file system.

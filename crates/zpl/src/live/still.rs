@@ -118,7 +118,13 @@ impl Vfs for Still {
         self.check(cred, &self.node(id)?, Perms::from_rwx(mask))
     }
 
-    fn create(&self, _cred: &Cred, _dir: ObjectId, _name: &[u8], _new: &NewFile<'_>) -> Result<(ObjectId, Attrs), Error> {
+    fn create(
+        &self,
+        _cred: &Cred,
+        _dir: ObjectId,
+        _name: &[u8],
+        _new: &NewFile<'_>,
+    ) -> Result<(ObjectId, Attrs), Error> {
         self.refuse()
     }
 
