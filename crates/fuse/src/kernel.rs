@@ -4,7 +4,9 @@
 //! `fusermount3`, which has the right to, checks that the mount point is theirs, and hands over the descriptor through a socket; it is
 //! its standard input.
 //!
-//! A mount is identified by its number in `/proc/self/mountinfo`, so that another one at the same place is never unmounted for it.
+//! A mount point is opened before it is mounted on, and what is unmounted is looked at from its directory, so that nobody who may write one of the
+//! directories above can put another one in its place meanwhile. A mount is identified by its number in `/proc/self/mountinfo`, and its device
+//! beside it as numbers are used again: another one at the same place is never unmounted for it, and it is found where it was moved to.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,6 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -32,28 +35,48 @@ const ROOT_MODE: u32 = 0o40000;
 
 /// A mount in the tree.
 pub(crate) struct Place {
-    /// The mount point.
+    /// The mount point where it was mounted.
     pub(crate) path: PathBuf,
-    /// The number of the mount, if the table could be read.
-    id: Option<u64>,
+    seat: Seat,
+}
+
+/// A line of the mount table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Seat {
+    /// The number of the mount.
+    id: u64,
+    /// The device that it shows.
+    device: String,
+    /// The mount point.
+    path: PathBuf,
 }
 
 /// Mounts, and returns the connection to the kernel.
 pub(crate) fn mount(point: &Path, options: &Options, kernel_decides: bool) -> Result<(OwnedFd, Place), Error> {
     let at = |source: io::Error| Error::MountPoint { path: point.to_owned(), source };
-    let path = point.canonicalize().map_err(at)?;
-    if !path.metadata().map_err(at)?.is_dir() {
-        return Err(at(io::ErrorKind::NotADirectory.into()));
-    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(point, flags, Mode::empty()).map_err(|error| at(error.into()))?;
+    let path = std::fs::read_link(by_descriptor(&directory)).map_err(at)?;
     if options.source.is_empty() || options.source.contains([',', '\\', '\0', '\n']) {
         return Err(Error::Name { name: options.source.clone() });
     }
-    let device = match mount_as_root(&path, options, kernel_decides)? {
+    let device = match mount_as_root(&directory, &path, options, kernel_decides)? {
         Some(device) => device,
         None => mount_by_helper(&path, options, kernel_decides)?,
     };
-    let id = topmost(&path);
-    Ok((device, Place { path, id }))
+    match topmost(&path) {
+        Ok(seat) => Ok((device, Place { path, seat })),
+        Err(source) => {
+            // it is not known by what number
+            let _ = rustix::mount::unmount(&path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+            Err(Error::Mount { path, source })
+        }
+    }
+}
+
+/// Returns the path that leads to an open file, wherever that is by now.
+fn by_descriptor(file: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Opens the device of FUSE. Some systems let only root, and others mount by the descriptor that the helper has opened.
@@ -62,7 +85,12 @@ pub(crate) fn open_device() -> io::Result<File> {
 }
 
 /// Mounts by the system call; `None` if this user may not.
-fn mount_as_root(path: &Path, options: &Options, kernel_decides: bool) -> Result<Option<OwnedFd>, Error> {
+fn mount_as_root(
+    directory: &OwnedFd,
+    path: &Path,
+    options: &Options,
+    kernel_decides: bool,
+) -> Result<Option<OwnedFd>, Error> {
     let device = match open_device() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         device => device.map_err(Error::Device)?,
@@ -83,7 +111,7 @@ fn mount_as_root(path: &Path, options: &Options, kernel_decides: bool) -> Result
     flags.set(MountFlags::NOATIME, options.atime == Some(false));
     // no name contains a NUL
     let data = CString::new(data).unwrap_or_default();
-    match rustix::mount::mount(options.source.as_str(), path, TYPE, flags, data.as_c_str()) {
+    match rustix::mount::mount(options.source.as_str(), by_descriptor(directory), TYPE, flags, data.as_c_str()) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) => Ok(None),
         Err(source) => Err(Error::Mount { path: path.to_owned(), source: source.into() }),
@@ -138,60 +166,87 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(descriptors.flatten().next())
 }
 
-/// Unmounts what [`mount`] mounted. Nothing is done if it is mounted no more.
-pub(crate) fn unmount(place: &Place, how: Unmount) -> Result<(), Error> {
+/// Unmounts what [`mount`] mounted, wherever it is by now. Returns whether it was still mounted.
+pub(crate) fn unmount(place: &Place, how: Unmount) -> Result<bool, Error> {
     let failed = |source: io::Error| Error::Unmount { path: place.path.clone(), source };
-    match place.is_topmost() {
-        Some(true) => {}
-        Some(false) => return Err(failed(Errno::BUSY.into())),
-        None => return Ok(()),
+    let table = table().map_err(failed)?;
+    let Some(seat) = place.seat.find(&table) else { return Ok(false) };
+    if mounts(&table).filter(|other| other.path == seat.path).last().as_ref() != Some(&seat) {
+        return Err(failed(Errno::BUSY.into()));
     }
     let flags = match how {
         Unmount::Idle => UnmountFlags::NOFOLLOW,
         Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
         Unmount::Forced => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
     };
-    match rustix::mount::unmount(&place.path, flags) {
+    match unmount_at(&seat, flags) {
         // who uses it gets errors by now
         Err(Errno::BUSY) if how == Unmount::Forced => unmount(place, Unmount::Lazy),
-        Err(Errno::PERM) => unmount_by_helper(place, how),
-        done => done.map_err(|source| failed(source.into())),
+        Err(Errno::PERM) => unmount_by_helper(&seat, how).map(|()| true),
+        Err(source) => match self::table() {
+            // another one was faster
+            Ok(table) if place.seat.find(&table).is_none() => Ok(true),
+            _ => Err(failed(source.into())),
+        },
+        Ok(()) => Ok(true),
     }
 }
 
-fn unmount_by_helper(place: &Place, how: Unmount) -> Result<(), Error> {
+/// Unmounts by the directory above, in which the mount point stays as long as something is mounted on it.
+fn unmount_at(seat: &Seat, flags: UnmountFlags) -> Result<(), Errno> {
+    let (Some(above), Some(name)) = (seat.path.parent(), seat.path.file_name()) else { return Err(Errno::BUSY) };
+    let above = rustix::fs::open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let root = rustix::fs::openat(&above, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let found = mount_of(&root);
+    // an open file keeps it busy
+    drop(root);
+    if found != Some(seat.id) {
+        return Err(Errno::BUSY);
+    }
+    rustix::mount::unmount(by_descriptor(&above).join(name), flags)
+}
+
+/// Returns the number of the mount that an open file is in.
+fn mount_of(file: &OwnedFd) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+}
+
+fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {
     let mut helper = Command::new(HELPER);
     helper.args(if how == Unmount::Idle { &["-u"][..] } else { &["-u", "-z"] });
-    let out = helper.arg("--").arg(&place.path).output();
-    let out = out.map_err(|source| Error::Unmount { path: place.path.clone(), source })?;
+    let out = helper.arg("--").arg(&seat.path).output();
+    let out = out.map_err(|source| Error::Unmount { path: seat.path.clone(), source })?;
     if out.status.success() {
         return Ok(());
     }
     Err(Error::Helper { said: String::from_utf8_lossy(&out.stderr).trim().to_owned() })
 }
 
-impl Place {
-    /// Returns whether it is the one at its path that is seen; `None` if it is not mounted.
-    fn is_topmost(&self) -> Option<bool> {
-        let Some(id) = self.id else { return Some(true) };
-        let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let mut there = mounts(&text).filter(|(_, path)| *path == self.path).map(|(id, _)| id);
-        there.clone().any(|other| other == id).then(|| there.by_ref().last() == Some(id))
+impl Seat {
+    /// Returns where the mount is by now, if it is mounted.
+    fn find(&self, table: &str) -> Option<Seat> {
+        mounts(table).find(|other| (other.id, &other.device) == (self.id, &self.device))
     }
 }
 
-/// Returns the number of the mount that is seen at a path.
-fn topmost(path: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts(&text).filter(|(_, at)| at == path).map(|(id, _)| id).last()
+fn table() -> io::Result<String> {
+    std::fs::read_to_string("/proc/self/mountinfo")
 }
 
-/// Returns the numbers and mount points of a `mountinfo`.
-fn mounts(text: &str) -> impl Iterator<Item = (u64, PathBuf)> + Clone + '_ {
+/// Returns the mount that is seen at a path.
+fn topmost(path: &Path) -> io::Result<Seat> {
+    let seat = mounts(&table()?).filter(|seat| seat.path == path).last();
+    seat.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Returns the lines of a `mountinfo`.
+fn mounts(text: &str) -> impl Iterator<Item = Seat> + Clone + '_ {
     text.lines().filter_map(|line| {
         let mut words = line.split(' ');
         let id = words.next()?.parse().ok()?;
-        Some((id, unescaped(words.nth(3)?)))
+        let device = words.nth(1)?.to_owned();
+        Some(Seat { id, device, path: unescaped(words.nth(1)?) })
     })
 }
 
@@ -217,8 +272,12 @@ mod tests {
     fn mounts_of_a_table() {
         let text = "36 35 98:0 / /mnt\\0401 rw,noatime shared:1 - fuse.zfs tank/a rw\n40 35 0:5 / /a\\134b rw - proc proc rw\nx\n";
         let all: Vec<_> = mounts(text).collect();
-        assert_eq!(all, [(36, PathBuf::from("/mnt 1")), (40, PathBuf::from("/a\\b"))]);
+        let seat = |id, device: &str, path: &str| Seat { id, device: device.to_owned(), path: path.into() };
+        assert_eq!(all, [seat(36, "98:0", "/mnt 1"), seat(40, "0:5", "/a\\b")]);
+        // moved, and another one with the same number
+        assert_eq!(seat(36, "98:0", "/elsewhere").find(text), Some(seat(36, "98:0", "/mnt 1")));
+        assert_eq!(seat(36, "98:1", "/mnt 1").find(text), None);
         assert_eq!(unescaped("a\\9").as_os_str().as_bytes(), b"a\\9");
-        assert!(topmost(Path::new("/proc")).is_some());
+        assert!(topmost(Path::new("/proc")).is_ok());
     }
 }

@@ -61,7 +61,8 @@
 //!
 //! # The end
 //! A mount ends when it is unmounted, by [`Mount::unmount`] or by anybody else; the threads see the end of the device, and [`Mount::wait`]
-//! returns. A lazy unmount takes the mount out of the tree at once, and it ends when the last user has gone. If this process dies the kernel
+//! returns. If only the connection ends, as by an abort in `/sys/fs/fuse/connections`, the mount is taken out of the tree, since nobody would
+//! answer there. A live file system is mounted once at a time: its mount has the say over properties that options replace. A lazy unmount takes the mount out of the tree at once, and it ends when the last user has gone. If this process dies the kernel
 //! answers ENOTCONN at the mount point until that is unmounted; the pool is as after a crash, and its intent log has what was synced.
 //!
 //! # Limits

@@ -3,14 +3,19 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
-use zpl::live::{Temporary, Vfs};
+use zpl::live::{Mounted, Vfs};
 
 use crate::kernel::{self, Place};
+use crate::notify::Line;
 use crate::served::Served;
 use crate::{Error, Notifier, Options};
+
+/// How long an unmounted file system may take to end: requests that are under way come to their ends.
+const END_MAX: Duration = Duration::from_secs(60);
 
 /// How to unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,45 +32,58 @@ pub enum Unmount {
 /// Whether the mount has ended, and how.
 #[derive(Default)]
 struct End {
-    done: Mutex<Option<Result<(), Arc<io::Error>>>>,
+    done: Mutex<Option<Done>>,
     ended: Condvar,
+}
+
+/// How a mount has ended.
+struct Done {
+    /// The error that broke the connection.
+    served: Result<(), io::Error>,
+    /// True if it is in no tree any more, so that nothing is left to be unmounted: its number may be another's by now.
+    is_gone: bool,
 }
 
 /// A mounted file system. See [the crate](crate). It is unmounted when this is dropped, lazily if somebody uses it.
 pub struct Mount {
-    place: Place,
+    place: Arc<Place>,
     notifier: Notifier,
     end: Arc<End>,
 }
 
 impl Mount {
-    /// Mounts a file system.
+    /// Mounts a file system. Until it is unmounted a live one cannot be mounted again.
     ///
     /// # Errors
-    /// If the mount point is missing or not a directory, the kernel refuses, or this user may not mount there.
+    /// If the mount point is missing or not a directory, the kernel refuses, or this user may not mount there; EBUSY if it is mounted already.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &Options) -> Result<Mount, Error> {
-        let served = Served::new(vfs.clone(), options);
+        let acls = vfs.acl_kind();
+        let mounted = vfs.mounted(options.temporary(acls)).map_err(|error| Error::Mount {
+            path: point.to_owned(),
+            source: io::Error::from_raw_os_error(error.errno().raw()),
+        })?;
+        let served = Served::new(vfs.clone(), acls, options);
         let (device, place) = kernel::mount(point, options, served.kernel_decides())?;
-        vfs.set_temporary(options.temporary());
-        let (notifier, known, root) = (served.notifier.clone(), served.known.clone(), served.root);
+        let place = Arc::new(place);
+        let (line, known, root) = (served.line.clone(), served.known.clone(), served.root);
         let mut config = Config::default();
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = kernel::open_device().is_ok();
         let end = Arc::new(End::default());
         let begun = Session::from_fd(served, device, config.acl, config.clone()).and_then(|session| {
-            // it is the first
-            let _ = notifier.set(session.notifier());
-            serve(session, vfs.clone(), end.clone())
+            line.open(session.notifier());
+            let serving = Serving { vfs, mounted, line: line.clone(), place: place.clone(), end: end.clone() };
+            serving.begin(session)
         });
         if let Err(source) = begun {
-            vfs.set_temporary(Temporary::default());
+            line.close();
             let path = place.path.clone();
             kernel::unmount(&place, Unmount::Lazy)?;
             return Err(Error::Session { path, source });
         }
         tracing::info!(target: "zuse::fuse", source = options.source, at = %place.path.display(), "mounted");
-        Ok(Mount { place, notifier: Notifier { notifier, known, root }, end })
+        Ok(Mount { place, notifier: Notifier { line, known, root }, end })
     }
 
     /// Returns the mount point.
@@ -83,17 +101,19 @@ impl Mount {
     /// Unmounts. Except after a lazy unmount, the mount has ended on return. Nothing is done if it has ended already.
     ///
     /// # Errors
-    /// EBUSY if somebody uses it, or another mount is on top of it.
+    /// EBUSY if somebody uses it, or another mount is on top of it; ETIMEDOUT if it is in no tree any more, but is still used (as after a lazy
+    /// unmount), or is there in another mount namespace.
     pub fn unmount(&self, how: Unmount) -> Result<(), Error> {
-        if self.has_ended() {
+        if self.is_gone() {
             return Ok(());
         }
         kernel::unmount(&self.place, how)?;
-        if how != Unmount::Lazy {
-            // how it ended is for those who wait for it
-            let _ = self.wait();
+        // how it ended is for those who wait for it
+        if how == Unmount::Lazy || self.wait_awhile().is_some() {
+            return Ok(());
         }
-        Ok(())
+        let source = io::Error::from_raw_os_error(base::Errno::ETIMEDOUT.raw());
+        Err(Error::Unmount { path: self.place.path.clone(), source })
     }
 
     /// Returns whether the mount has ended, by whomever.
@@ -102,47 +122,87 @@ impl Mount {
         self.end.done.lock().is_some()
     }
 
+    /// Returns whether nothing is left of it in the tree either.
+    fn is_gone(&self) -> bool {
+        self.end.done.lock().as_ref().is_some_and(|done| done.is_gone)
+    }
+
     /// Waits until the mount has ended: by [`Mount::unmount`], by anybody else, or because the connection to the kernel broke.
     ///
     /// # Errors
     /// If the connection broke.
     pub fn wait(&self) -> Result<(), Error> {
-        let mut done = self.end.done.lock();
         loop {
-            match &*done {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(error)) => {
-                    let source = io::Error::new(error.kind(), error.to_string());
-                    return Err(Error::Session { path: self.place.path.clone(), source });
-                }
-                None => self.end.ended.wait(&mut done),
+            if let Some(ended) = self.wait_awhile() {
+                return ended;
             }
         }
+    }
+
+    /// Waits until the mount has ended, but not for ever; `None` if it has not by then.
+    fn wait_awhile(&self) -> Option<Result<(), Error>> {
+        let mut done = self.end.done.lock();
+        // whether it has ended is looked at
+        let _ = self.end.ended.wait_while_for(&mut done, |done| done.is_none(), END_MAX);
+        done.as_ref().map(|done| match &done.served {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let source = io::Error::new(error.kind(), error.to_string());
+                Err(Error::Session { path: self.place.path.clone(), source })
+            }
+        })
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.unmount(Unmount::Idle).is_err()
-            && let Err(error) = self.unmount(Unmount::Lazy)
-        {
-            tracing::warn!(target: "zuse::fuse", %error, "left mounted");
+        if self.is_gone() {
+            return;
+        }
+        match kernel::unmount(&self.place, Unmount::Idle) {
+            Ok(true) => {
+                let _ = self.wait_awhile();
+            }
+            // it ends when the last user has gone
+            Ok(false) => {}
+            Err(_) => {
+                if let Err(error) = kernel::unmount(&self.place, Unmount::Lazy) {
+                    tracing::warn!(target: "zuse::fuse", %error, "left mounted");
+                }
+            }
         }
     }
 }
 
-/// Answers requests in threads until the mount ends.
-fn serve(session: Session<Served>, vfs: Arc<dyn Vfs>, end: Arc<End>) -> io::Result<()> {
-    let run = move || {
-        let done = session.run();
-        vfs.set_temporary(Temporary::default());
-        // the file system is released before anybody hears of the end
-        drop(vfs);
-        tracing::info!(target: "zuse::fuse", ?done, "unmounted");
-        *end.done.lock() = Some(done.map_err(Arc::new));
+/// What a mount holds as long as its requests are answered.
+struct Serving {
+    vfs: Arc<dyn Vfs>,
+    mounted: Mounted,
+    line: Arc<Line>,
+    place: Arc<Place>,
+    end: Arc<End>,
+}
+
+impl Serving {
+    /// Answers requests in threads until the mount ends.
+    fn begin(self, session: Session<Served>) -> io::Result<()> {
+        let run = move || {
+            let served = session.run();
+            self.finish(served);
+        };
+        std::thread::Builder::new().name("fuse".to_owned()).spawn(run).map(|_| ())
+    }
+
+    /// Ends the mount if only the connection has ended, as nobody answers any more; then all is released before anybody hears of the end.
+    fn finish(self, served: io::Result<()>) {
+        let Serving { vfs, mounted, line, place, end } = self;
+        line.close();
+        let left = kernel::unmount(&place, Unmount::Forced);
+        drop((mounted, vfs));
+        tracing::info!(target: "zuse::fuse", ?served, ?left, "unmounted");
+        *end.done.lock() = Some(Done { served, is_gone: left.is_ok() });
         end.ended.notify_all();
-    };
-    std::thread::Builder::new().name("fuse".to_owned()).spawn(run).map(|_| ())
+    }
 }
 
 impl std::fmt::Debug for Mount {

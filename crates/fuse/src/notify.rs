@@ -6,18 +6,38 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use base::{Errno, ObjectId};
 use fuser::INodeNo;
+use parking_lot::Mutex;
 
 use crate::Error;
 use crate::known::{Known, Name};
 
+/// The connection by which the kernel is told: there is none before the mount is there, and after its end.
+#[derive(Default)]
+pub(crate) struct Line(Mutex<Option<fuser::Notifier>>);
+
+impl Line {
+    pub(crate) fn open(&self, notifier: fuser::Notifier) {
+        *self.0.lock() = Some(notifier);
+    }
+
+    /// Gives up the connection, whose last user ends it.
+    pub(crate) fn close(&self) {
+        *self.0.lock() = None;
+    }
+
+    pub(crate) fn get(&self) -> Option<fuser::Notifier> {
+        self.0.lock().clone()
+    }
+}
+
 /// Tells the kernel of changes. Cheap to clone; once the mount has ended nothing needs to be told, and all succeeds.
 #[derive(Clone)]
 pub struct Notifier {
-    pub(crate) notifier: Arc<OnceLock<fuser::Notifier>>,
+    pub(crate) line: Arc<Line>,
     pub(crate) known: Arc<Known>,
     pub(crate) root: ObjectId,
 }
@@ -64,8 +84,8 @@ impl Notifier {
     }
 
     fn tell(&self, what: impl FnOnce(&fuser::Notifier) -> io::Result<()>) -> Result<(), Error> {
-        let Some(notifier) = self.notifier.get() else { return Ok(()) };
-        match what(notifier) {
+        let Some(notifier) = self.line.get() else { return Ok(()) };
+        match what(&notifier) {
             Err(error) if !has_ended(&error) => Err(Error::Notify(error)),
             _ => Ok(()),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zpl::live::Temporary;
+use zpl::live::{AclKind, Temporary};
 
 /// How long names and attributes are cached.
 const CACHE: Duration = Duration::from_secs(60);
@@ -52,8 +52,9 @@ impl Options {
         }
     }
 
-    /// Returns the values of properties that the mount replaces.
-    pub(crate) fn temporary(&self) -> Temporary {
-        Temporary { readonly: self.read_only.then_some(true), atime: self.atime, relatime: self.relatime }
+    /// Returns the values of properties that the mount replaces; who decides what users may do is the same until its end.
+    pub(crate) fn temporary(&self, acls: AclKind) -> Temporary {
+        let readonly = self.read_only.then_some(true);
+        Temporary { readonly, atime: self.atime, relatime: self.relatime, acltype: Some(acls) }
     }
 }

@@ -74,6 +74,10 @@ fn answer_value(done: Answer<Value>, reply: ReplyXattr) {
 impl Filesystem for Served {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let acls = if self.acls == AclKind::Posix { InitFlags::FUSE_POSIX_ACL } else { InitFlags::empty() };
+        if !config.capabilities().contains(acls) {
+            // it would take the mode for all there is
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
         let wanted = (WANTED | acls) & config.capabilities();
         // all of these are possible
         let _ = config.add_capabilities(wanted);

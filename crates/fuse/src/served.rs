@@ -1,8 +1,8 @@
 //! The file system as the requests find it: files by the kernel's numbers, callers, open files.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base::{Errno, ObjectId};
@@ -15,6 +15,7 @@ use crate::Options;
 use crate::caller::Callers;
 use crate::convert::file_attr;
 use crate::known::Known;
+use crate::notify::Line;
 use crate::waiters::Waiters;
 
 /// The result of a request.
@@ -48,13 +49,14 @@ pub(crate) struct Served {
     pub(crate) attr_ttl: Duration,
     /// How long names are.
     pub(crate) name_ttl: Duration,
-    /// Set once the mount is there.
-    pub(crate) notifier: Arc<OnceLock<fuser::Notifier>>,
+    /// Held while flags are read and set.
+    pub(crate) flags: Mutex<()>,
+    pub(crate) line: Arc<Line>,
 }
 
 impl Served {
-    pub(crate) fn new(vfs: Arc<dyn Vfs>, options: &Options) -> Served {
-        let (root, acls) = (vfs.root(), vfs.acl_kind());
+    pub(crate) fn new(vfs: Arc<dyn Vfs>, acls: AclKind, options: &Options) -> Served {
+        let root = vfs.root();
         // a cached name is passed by whoever may search its directory, which the kernel does not know of NFSv4 ACLs; and it stays when the
         // entry is removed by another spelling
         let cached = acls != AclKind::Nfs4 && vfs.names_are_exact();
@@ -70,7 +72,8 @@ impl Served {
             next: AtomicU64::new(1),
             attr_ttl: options.cache,
             name_ttl,
-            notifier: Arc::default(),
+            flags: Mutex::default(),
+            line: Arc::default(),
         }
     }
 
@@ -155,20 +158,20 @@ impl Served {
 
     /// Returns a file whose attributes the kernel is going to be told to drop.
     pub(crate) fn stale(&self, id: ObjectId) -> Stale {
-        Stale { notifier: self.notifier.clone(), node: self.node(id) }
+        Stale { line: self.line.clone(), node: self.node(id) }
     }
 }
 
 /// A file whose cached attributes are not right any more.
 pub(crate) struct Stale {
-    notifier: Arc<OnceLock<fuser::Notifier>>,
+    line: Arc<Line>,
     node: u64,
 }
 
 impl Stale {
     /// Tells the kernel to drop them.
     pub(crate) fn tell(&self) {
-        if let Some(notifier) = self.notifier.get() {
+        if let Some(notifier) = self.line.get() {
             // nothing is to be done if the mount has gone
             let _ = notifier.inval_inode(INodeNo(self.node), -1, 0);
         }

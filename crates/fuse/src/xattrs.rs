@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use base::{Errno, ObjectId};
 use fuser::{INodeNo, Request};
 use zpl::PosixAcl;
-use zpl::live::{Cred, XattrMode};
+use zpl::live::{AclKind, Cred, XattrMode};
 
 use crate::served::{Answer, Served};
 
@@ -14,6 +14,8 @@ use crate::served::{Answer, Served};
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
+/// The name space of attributes that mean something to a file system.
+const SYSTEM: &[u8] = b"system.";
 /// The attribute that is an NFSv4 ACL.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl_xdr";
 
@@ -35,7 +37,8 @@ fn fitting(bytes: Vec<u8>, size: u32) -> Answer<Value> {
 impl Served {
     pub(crate) fn getxattr(&self, req: &Request, file: INodeNo, name: &OsStr, size: u32) -> Answer<Value> {
         let (id, name) = (self.file(file)?, name.as_bytes());
-        let value = self.vfs.get_xattr(&self.caller(req), id, name).map_err(|error| error.errno())?;
+        let caller = self.user_of(req, name)?;
+        let value = self.vfs.get_xattr(&caller, id, name).map_err(|error| error.errno())?;
         fitting(value, size)
     }
 
@@ -47,7 +50,7 @@ impl Served {
             _ => return Err(Errno::EINVAL),
         };
         let (id, name) = (self.file(file)?, name.as_bytes());
-        let caller = self.changer(req, name);
+        let caller = self.changer(req, name)?;
         self.vfs.set_xattr(&caller, id, name, value, mode).map_err(|error| error.errno())?;
         self.mode_follows(id, name);
         Ok(())
@@ -55,7 +58,7 @@ impl Served {
 
     pub(crate) fn removexattr(&self, req: &Request, file: INodeNo, name: &OsStr) -> Answer<()> {
         let (id, name) = (self.file(file)?, name.as_bytes());
-        let caller = self.changer(req, name);
+        let caller = self.changer(req, name)?;
         self.vfs.remove_xattr(&caller, id, name).map_err(|error| error.errno())?;
         self.mode_follows(id, name);
         Ok(())
@@ -69,8 +72,20 @@ impl Served {
     }
 
     /// Returns the caller who changes an attribute: with his groups for an ACL, which may cost the file its set-group-id bit.
-    fn changer(&self, req: &Request, name: &[u8]) -> Cred {
-        if name == PosixAcl::ACCESS.as_bytes() { self.own_groups(req) } else { self.caller(req) }
+    fn changer(&self, req: &Request, name: &[u8]) -> Answer<Cred> {
+        let is_list = self.acls == AclKind::Posix && name == PosixAcl::ACCESS.as_bytes();
+        if is_list { Ok(self.own_groups(req)) } else { self.user_of(req, name) }
+    }
+
+    /// Returns the caller who uses an attribute. Of those of the system the kernel checks POSIX ACLs alone, and only where there are any; NFSv4 ACLs
+    /// are not for it to decide, whatever the engine would say.
+    fn user_of(&self, req: &Request, name: &[u8]) -> Answer<Cred> {
+        let is_posix = [PosixAcl::ACCESS, PosixAcl::DEFAULT].iter().any(|list| name == list.as_bytes());
+        if name == NFS4_ACL && self.kernel_decides() {
+            return Err(Errno::ENOTSUP);
+        }
+        let checked = !name.starts_with(SYSTEM) || (is_posix && self.acls == AclKind::Posix);
+        Ok(if checked { self.caller(req) } else { self.real_caller(req) })
     }
 
     pub(crate) fn listxattr(&self, req: &Request, file: INodeNo, size: u32) -> Answer<Value> {

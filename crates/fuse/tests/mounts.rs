@@ -112,6 +112,47 @@ fn who_waits_learns_that_somebody_else_unmounted() {
     lab.close();
 }
 
+/// If only the connection ends, nothing is left in the tree that nobody answers.
+#[test]
+fn a_broken_connection_ends_the_mount() {
+    let Some(mut lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    let control = lab.path("").with_file_name("control");
+    fs::create_dir(&control).unwrap();
+    let fusectl = Command::new("mount").args(["-t", "fusectl", "none"]).arg(&control).status().unwrap();
+    if !fusectl.success() {
+        eprintln!("no fusectl here: skipped");
+        return lab.close();
+    }
+    let device = rustix::fs::minor(fs::metadata(lab.path("")).unwrap().dev());
+    fs::write(control.join(device.to_string()).join("abort"), b"1").unwrap();
+    let _ = lab.mounted().wait();
+    assert_eq!((table(&lab), lab.mounted().has_ended()), (None, true));
+    assert!(Command::new("umount").arg(&control).status().unwrap().success());
+    lab.unmount();
+    lab.mount(&Options::new("t"));
+    assert_eq!(fs::read(lab.path("f")).unwrap(), b"x");
+    lab.close();
+}
+
+/// A mount is unmounted wherever it is by now.
+#[test]
+fn a_mount_whose_path_has_changed_is_found() {
+    let Some(lab) = Lab::unmounted(&[]) else { return };
+    let beside = |name: &str| lab.path("").with_file_name(name);
+    fs::create_dir_all(beside("a/b")).unwrap();
+    std::os::unix::fs::symlink(beside("a"), beside("link")).unwrap();
+    let mount = Mount::new(Arc::new(lab.zfs()), &beside("link/b"), &Options::new("t")).unwrap();
+    assert_eq!(mount.path(), beside("a/b").canonicalize().unwrap());
+    fs::write(beside("a/b/f"), b"x").unwrap();
+    fs::rename(beside("a"), beside("c")).unwrap();
+    assert_eq!(fs::read(beside("c/b/f")).unwrap(), b"x");
+    mount.unmount(Unmount::Idle).unwrap();
+    assert!(mount.has_ended() && !beside("c/b/f").exists());
+    drop(mount);
+    lab.close();
+}
+
 #[test]
 fn bad_mount_points_are_refused() {
     let Some(mut lab) = Lab::unmounted(&[]) else { return };
@@ -120,11 +161,20 @@ fn bad_mount_points_are_refused() {
         Mount::new(Arc::new(lab.zfs()), &path, &Options::new(source)).unwrap_err().errno()
     };
     assert_eq!(mount("missing", "t"), Errno::ENOENT);
-    assert_eq!(mount("pool/a", "t"), Errno::EIO);
+    assert_eq!(mount("pool/a", "t"), Errno::ENOTDIR);
     assert_eq!(mount("mnt", "a,b"), Errno::EINVAL);
     lab.mount(&Options::new("t"));
+    // a file system is mounted once, whatever handle is used; its options stay those of the mount
+    let mut options = Options::new("t");
+    options.read_only = true;
+    let again = Mount::new(Arc::new(lab.zfs()), &lab.path(""), &options);
+    assert_eq!(again.unwrap_err().errno(), Errno::EBUSY);
+    fs::write(lab.path("f"), b"x").unwrap();
     // one over the other
-    let upper = Mount::new(Arc::new(lab.zfs()), &lab.path(""), &Options::new("t")).unwrap();
+    lab.spa().snapshot(&["t@s".to_owned()], &[]).unwrap();
+    let snapshot = lab.spa().view().unwrap().dataset("t@s").unwrap();
+    let upper = Mount::new(Arc::new(Still::open(&snapshot).unwrap()), &lab.path(""), &Options::new("t@s")).unwrap();
+    drop(snapshot);
     assert_eq!(lab.mounted().unmount(Unmount::Idle).unwrap_err().errno(), Errno::EBUSY);
     upper.unmount(Unmount::Idle).unwrap();
     drop(upper);

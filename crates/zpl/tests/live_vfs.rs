@@ -203,16 +203,18 @@ fn options_of_a_mount_take_the_place_of_properties() {
         zfs.getattr(file).unwrap().atime
     };
     let first = read(&zfs);
-    vfs.set_temporary(Temporary { atime: Some(false), ..Temporary::default() });
+    let mounted = vfs.mounted(Temporary { atime: Some(false), ..Temporary::default() }).unwrap();
     assert_eq!(read(&zfs), first);
-    vfs.set_temporary(Temporary { readonly: Some(true), ..Temporary::default() });
+    assert_eq!(errno(vfs.mounted(Temporary::default())), Errno::EBUSY);
+    drop(mounted);
+    let mounted = vfs.mounted(Temporary { readonly: Some(true), ..Temporary::default() }).unwrap();
     // another handle is the same file system
     assert_eq!(errno(scratch.zfs().write(&ROOT, file, 0, b"y")), Errno::EROFS);
     assert_eq!(read(&zfs), first);
     // a property that changes meanwhile does not end it
     scratch.spa().set_props("t", &[("recordsize".into(), pool::Value::Number(4096))], pool::PropSource::Local).unwrap();
     assert_eq!(errno(vfs.write(&ROOT, file, Some(0), b"y")), Errno::EROFS);
-    vfs.set_temporary(Temporary::default());
+    drop(mounted);
     vfs.write(&ROOT, file, Some(0), b"y").unwrap();
     assert!(read(&zfs) > first);
     drop(zfs);

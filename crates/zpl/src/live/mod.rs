@@ -72,7 +72,7 @@ pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use still::Still;
 pub use vfs::{
-    AclKind, Caps, Cred, Handle, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode,
+    AclKind, Caps, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode,
 };
 pub use znode::{Open, Znode};
 
@@ -95,8 +95,8 @@ struct Inner {
     spa: Arc<Spa>,
     fs: FileSystem,
     settings: RwLock<Arc<Settings>>,
-    /// Values that take the place of properties.
-    temporary: Mutex<Temporary>,
+    /// Values that take the place of properties while it is mounted.
+    temporary: Mutex<Option<Temporary>>,
     atime: times::AtimePolicy,
     nodes: znode::Nodes,
     /// The unlinked set.
@@ -196,6 +196,7 @@ impl Settings {
             readonly: temporary.readonly.unwrap_or(self.readonly),
             atime: temporary.atime.unwrap_or(self.atime),
             relatime: temporary.relatime.unwrap_or(self.relatime),
+            acltype: temporary.acltype.map_or(self.acltype, AclKind::number),
             ..self
         }
     }
@@ -230,12 +231,21 @@ impl PropsWatch for Inner {
         let temporary = self.temporary.lock();
         match read() {
             Ok(settings) => {
-                let settings = settings.with(*temporary);
+                let settings = settings.with(temporary.unwrap_or_default());
                 self.log.set_policy(settings.log_policy());
                 self.atime.set(&settings);
                 *self.settings.write() = Arc::new(settings);
             }
             Err(error) => tracing::warn!(target: "zuse::zpl", dataset = id.0, %error, "properties stay as they were"),
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(zfs) = self.0.take() {
+            *zfs.0.temporary.lock() = None;
+            zfs.0.props_changed();
         }
     }
 }
@@ -304,10 +314,20 @@ impl Zfs {
         &self.0.fs
     }
 
-    /// Sets values that take the place of properties, for all handles, until they are set again or the last handle goes.
-    pub fn set_temporary(&self, temporary: Temporary) {
-        *self.0.temporary.lock() = temporary;
+    /// Takes the file system for a mount: until the token is dropped these values take the place of properties, for all handles.
+    ///
+    /// # Errors
+    /// EBUSY if it is mounted already.
+    pub fn mounted(&self, temporary: Temporary) -> Result<Mounted, Error> {
+        {
+            let mut set = self.0.temporary.lock();
+            if set.is_some() {
+                return Err(Refusal::Busy.of(self.fs().root()));
+            }
+            *set = Some(temporary);
+        }
         self.0.props_changed();
+        Ok(Mounted(Some(self.clone())))
     }
 
     /// Returns the pool.

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use base::ObjectId;
 
-use super::{AclKind, Cred, Handle, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode, Zfs};
+use super::{
+    AclKind, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode, Zfs,
+};
 use crate::{Attrs, Error, ReadDir};
 
 impl Vfs for Zfs {
@@ -145,7 +147,7 @@ impl Vfs for Zfs {
         self.fs().names_are_exact()
     }
 
-    fn set_temporary(&self, temporary: Temporary) {
-        Zfs::set_temporary(self, temporary);
+    fn mounted(&self, temporary: Temporary) -> Result<Mounted, Error> {
+        Zfs::mounted(self, temporary)
     }
 }

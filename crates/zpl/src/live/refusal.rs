@@ -28,7 +28,7 @@ pub enum Refusal {
     Quota,
     /// The file system is read-only (EROFS).
     ReadOnly,
-    /// A wait within a transaction (EBUSY).
+    /// A wait within a transaction, or the file system is mounted (EBUSY).
     Busy,
     /// The extended attribute does not exist (ENODATA).
     NoAttribute,

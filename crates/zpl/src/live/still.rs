@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::io::statfs_of;
 use super::{
-    AclKind, Cred, Handle, NewFile, Refusal, RenameMode, SetAttr, Settings, Stat, StatFs, Temporary, Vfs, Wrote,
-    XattrMode,
+    AclKind, Cred, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Settings, Stat, StatFs, Temporary, Vfs,
+    Wrote, XattrMode,
 };
 use crate::acl::access::{self, Perms};
 use crate::acl::permit::{Rights, changes_file};
@@ -262,6 +262,8 @@ impl Vfs for Still {
         self.fs.names_are_exact()
     }
 
-    /// Changes nothing: it is read-only, and access times stay as they are.
-    fn set_temporary(&self, _temporary: Temporary) {}
+    /// Changes nothing: it is read-only, and access times and the kind of its lists stay as they are.
+    fn mounted(&self, _temporary: Temporary) -> Result<Mounted, Error> {
+        Ok(Mounted::default())
+    }
 }

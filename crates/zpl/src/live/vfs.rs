@@ -185,6 +185,18 @@ pub struct Temporary {
     pub atime: Option<bool>,
     /// `relatime`.
     pub relatime: Option<bool>,
+    /// `acltype`.
+    pub acltype: Option<AclKind>,
+}
+
+/// A file system that is mounted, until this is dropped. Then its properties are those of the dataset again.
+#[derive(Default)]
+pub struct Mounted(pub(super) Option<super::Zfs>);
+
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a mounted file system")
+    }
 }
 
 /// The lists that determine access to files beside their modes, by property `acltype`.
@@ -206,6 +218,15 @@ impl AclKind {
             ACLTYPE_POSIX => AclKind::Posix,
             ACLTYPE_NFSV4 => AclKind::Nfs4,
             _ => AclKind::Off,
+        }
+    }
+
+    /// Returns the value of the property.
+    pub(super) const fn number(self) -> u64 {
+        match self {
+            AclKind::Off => 0,
+            AclKind::Posix => ACLTYPE_POSIX,
+            AclKind::Nfs4 => ACLTYPE_NFSV4,
         }
     }
 }
@@ -505,6 +526,9 @@ pub trait Vfs: Send + Sync {
     /// Returns whether each entry has one name, as neither case nor normalization is ignored.
     fn names_are_exact(&self) -> bool;
 
-    /// Sets the properties that hold for as long as the file system is mounted; the default is none.
-    fn set_temporary(&self, temporary: Temporary);
+    /// Takes the file system for a mount: until the token is dropped these values take the place of properties, for all who have it open.
+    ///
+    /// # Errors
+    /// EBUSY if it is mounted already. One that does not change can be mounted more than once.
+    fn mounted(&self, temporary: Temporary) -> Result<Mounted, Error>;
 }
