@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use base::{Errno, ObjectId};
-use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
+use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyLseek, ReplyWrite, Request, WriteFlags};
+use zpl::FileFlags;
 use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
 
 use crate::convert::errno;
@@ -31,6 +32,9 @@ const ZERO_RANGE: i32 = 0x10;
 /// Kinds of `lseek` that the kernel leaves to us.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
+
+/// Flags that forbid writes, or some of them.
+const GUARDS: [FileFlags; 3] = [FileFlags::IMMUTABLE, FileFlags::APPENDONLY, FileFlags::READONLY];
 
 /// Set-id bits.
 const SET_ID: u32 = 0o6000;
@@ -62,14 +66,22 @@ impl Served {
             self.vfs.truncate(&caller, id, 0).map_err(|error| error.errno())?;
             self.stale_after(&caller, id);
         }
-        let handle = if flags & O_DSYNC != 0 { handle.synchronous() } else { handle };
-        Ok(self.keep_file(handle))
+        Ok(self.keep_file(handle, flags))
     }
 
-    /// Keeps a handle of a file with contents: pages stay, as changes behind the mount are told; the kernel need not say when a descriptor is closed.
-    pub(crate) fn keep_file(&self, handle: Handle) -> Opened {
-        let parallel = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        self.keep(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH | parallel)
+    /// Keeps a handle of a file with contents: pages stay, as changes behind the mount are told; the kernel need not say when a descriptor is
+    /// closed. A file whose flags bind those who write it has no writable mappings: what they change could not be refused.
+    pub(crate) fn keep_file(&self, handle: Handle, flags: i32) -> Opened {
+        let handle = if flags & O_DSYNC != 0 { handle.synchronous() } else { handle };
+        let mode = OpenFlags(flags).acc_mode();
+        let is_guarded = |id| self.vfs.attrs(id).is_ok_and(|attrs| GUARDS.iter().any(|flag| attrs.flags.has(*flag)));
+        let mut how = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+        how |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        if mode != OpenAccMode::O_RDONLY && is_guarded(handle.id()) {
+            how |= FopenFlags::FOPEN_DIRECT_IO;
+        }
+        // a mapping that is written is also read
+        self.keep(handle, how, mode == OpenAccMode::O_RDWR)
     }
 
     /// Returns the caller who cuts a file: as he is, if he may lose set-id bits by it.
@@ -119,11 +131,31 @@ impl Served {
         let set_id = loses && self.vfs.attrs(id).is_ok_and(|attrs| attrs.mode & SET_ID != 0);
         // the kernel does not look at the mode after a write
         let stale = set_id.then(|| self.stale(id));
+        if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            answer_write(self.vfs.write_back(&caller, id, offset, data), stale, reply);
+            return;
+        }
+        // the kernel appends at the end that it knows, which may have moved behind the mount
+        let at = if flags.0 & O_APPEND != 0 { None } else { Some(offset) };
+        let has_moved = move |done: &Result<Wrote, zpl::Error>| done.as_ref().is_ok_and(|wrote| wrote.at != offset);
+        let contents = self.stale(id);
         if flags.0 & O_DSYNC != 0 {
             let (vfs, data) = (self.vfs.clone(), data.to_vec());
-            self.waiters.run(move || answer_write(vfs.write_sync(&caller, id, Some(offset), &data), stale, reply));
+            self.waiters.run_apart(move |apart| {
+                let done = vfs.write_sync(&caller, id, at, &data);
+                let moved = has_moved(&done);
+                answer_write(done, stale, reply);
+                if moved {
+                    contents.tell_moved(apart);
+                }
+            });
         } else {
-            answer_write(self.vfs.write(&caller, id, Some(offset), data), stale, reply);
+            let done = self.vfs.write(&caller, id, at, data);
+            let moved = has_moved(&done);
+            answer_write(done, stale, reply);
+            if moved {
+                self.waiters.run_apart(move |apart| contents.tell_moved(apart));
+            }
         }
     }
 
@@ -180,14 +212,36 @@ impl Served {
         done.map_err(|error| error.errno())
     }
 
-    pub(crate) fn seek(&self, file: INodeNo, offset: i64, whence: i32) -> Answer<i64> {
-        let (id, at) = (self.open_file(file), u64::try_from(offset).map_err(|_| Errno::ENXIO)?);
-        let found = match whence {
-            SEEK_DATA => self.vfs.seek_data(id, at),
-            SEEK_HOLE => self.vfs.seek_hole(id, at),
-            _ => return Err(Errno::EINVAL),
-        };
-        found.map(u64::cast_signed).map_err(|error| error.errno())
+    /// Looks for data or a hole. Pages that were changed in a mapping are written before.
+    pub(crate) fn seek(&self, file: INodeNo, offset: i64, whence: i32, reply: ReplyLseek) {
+        let id = self.open_file(file);
+        if !self.may_be_mapped(id) {
+            return answer_seek(seek_in(&*self.vfs, id, offset, whence), reply);
+        }
+        let (vfs, pages) = (self.vfs.clone(), self.stale(id));
+        self.waiters.run_apart(move |apart| {
+            if apart {
+                pages.tell_contents();
+            }
+            answer_seek(seek_in(&*vfs, id, offset, whence), reply);
+        });
+    }
+}
+
+fn seek_in(vfs: &dyn Vfs, id: ObjectId, offset: i64, whence: i32) -> Answer<i64> {
+    let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    let found = match whence {
+        SEEK_DATA => vfs.seek_data(id, at),
+        SEEK_HOLE => vfs.seek_hole(id, at),
+        _ => return Err(Errno::EINVAL),
+    };
+    found.map(u64::cast_signed).map_err(|error| error.errno())
+}
+
+fn answer_seek(done: Answer<i64>, reply: ReplyLseek) {
+    match done {
+        Ok(at) => reply.offset(at),
+        Err(error) => reply.error(errno(error)),
     }
 }
 

@@ -47,7 +47,12 @@
 //!
 //! Data that is written goes to the engine at once. FUSE's write-back cache is never used: what `write` has acknowledged would not be in a
 //! snapshot. Pages that are written through `mmap` reach the engine when the kernel flushes them, with `msync` at the latest, as with
-//! OpenZFS's module.
+//! OpenZFS's module. Before data or a hole is looked for in a file that may be mapped for writing, the kernel is told to write its pages. A file
+//! with a flag that forbids writes (immutable, append-only, read-only) cannot be mapped for writing; pages that were changed before it got the
+//! flag are written all the same.
+//!
+//! What is appended goes to the end that the engine knows. If that is not where the kernel has put it in its cache, because the file changed
+//! behind the mount, the pages are dropped once the write is answered.
 //!
 //! # Set-id bits
 //! With `FUSE_HANDLE_KILLPRIV_V2` it is for the engine to clear them on writes, truncations and changes of owners, and to remove

@@ -73,14 +73,12 @@ impl Served {
             Ok(entry) => {
                 // its maker may write it whatever its mode is
                 let id = ObjectId(entry.attr.ino.0);
-                let handle = self.vfs.open(&Cred::ROOT, id, 0).map_err(|error| error.errno())?;
-                Ok((entry, self.keep_file(handle)))
-            }
-            // it was made meanwhile, and that is no error
-            Err(Errno::EEXIST) if flags & crate::contents::O_EXCL == 0 => {
-                let entry = self.lookup(req, dir, name)?;
-                let opened = self.open(req, entry.attr.ino, flags)?;
-                Ok((entry, opened))
+                let opened = self.vfs.open(&Cred::ROOT, id, 0).map_err(|error| {
+                    // the kernel is not told of it
+                    self.known.forgotten(id, 1);
+                    error.errno()
+                });
+                Ok((entry, self.keep_file(opened?, flags)))
             }
             Err(error) => Err(error),
         }
@@ -178,7 +176,7 @@ impl Served {
     pub(crate) fn opendir(&self, req: &Request, dir: INodeNo) -> Answer<Opened> {
         let id = self.file(dir)?;
         let handle = self.vfs.open(&self.caller(req), id, MAY_READ).map_err(|error| error.errno())?;
-        Ok(self.keep(handle, FopenFlags::empty()))
+        Ok(self.keep(handle, FopenFlags::empty(), false))
     }
 
     /// Lists a directory from an offset on, until `add` returns that there is no room. An error is told only if nothing was added: it comes

@@ -87,7 +87,7 @@ impl Filesystem for Served {
     }
 
     fn destroy(&mut self) {
-        self.waiters.wait_idle();
+        self.release_all();
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -349,10 +349,7 @@ impl Filesystem for Served {
     }
 
     fn lseek(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        match self.seek(ino, offset, whence) {
-            Ok(at) => reply.offset(at),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.seek(ino, offset, whence, reply);
     }
 
     fn copy_file_range(

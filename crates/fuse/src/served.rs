@@ -35,6 +35,20 @@ pub(crate) struct Opened {
     pub(crate) flags: FopenFlags,
 }
 
+/// The files that somebody has open.
+#[derive(Default)]
+struct Open {
+    handles: HashMap<u64, Kept>,
+    /// Of each file how many of them may change it through a mapping.
+    writable: HashMap<ObjectId, usize>,
+}
+
+/// A handle, and whether the file may be changed through a mapping by it.
+struct Kept {
+    handle: Handle,
+    writable: bool,
+}
+
 /// A file system that is mounted.
 pub(crate) struct Served {
     pub(crate) vfs: Arc<dyn Vfs>,
@@ -43,7 +57,7 @@ pub(crate) struct Served {
     pub(crate) waiters: Waiters,
     pub(crate) acls: AclKind,
     callers: Callers,
-    open: Mutex<HashMap<u64, Handle>>,
+    open: Mutex<Open>,
     next: AtomicU64,
     /// How long attributes are cached.
     pub(crate) attr_ttl: Duration,
@@ -144,16 +158,44 @@ impl Served {
     }
 
     /// Keeps a handle until it is released.
-    pub(crate) fn keep(&self, handle: Handle, flags: FopenFlags) -> Opened {
+    pub(crate) fn keep(&self, handle: Handle, flags: FopenFlags, writable: bool) -> Opened {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.lock().insert(number, handle);
+        let mut open = self.open.lock();
+        if writable {
+            *open.writable.entry(handle.id()).or_default() += 1;
+        }
+        open.handles.insert(number, Kept { handle, writable });
         Opened { handle: FileHandle(number), flags }
     }
 
     /// Releases a handle.
     pub(crate) fn release(&self, handle: FileHandle) {
-        let gone = self.open.lock().remove(&handle.0);
+        let mut open = self.open.lock();
+        let gone = open.handles.remove(&handle.0);
+        if let Some(Kept { handle, writable: true }) = &gone {
+            let left = open.writable.get(&handle.id()).map_or(0, |count| count.saturating_sub(1));
+            if left == 0 {
+                open.writable.remove(&handle.id());
+            } else {
+                open.writable.insert(handle.id(), left);
+            }
+        }
+        // the last one of a removed file frees it, which takes time
+        drop(open);
         drop(gone);
+    }
+
+    /// True if pages of a file may have been changed in a mapping: the engine has them when the kernel writes them.
+    pub(crate) fn may_be_mapped(&self, id: ObjectId) -> bool {
+        self.open.lock().writable.contains_key(&id)
+    }
+
+    /// Releases all that the kernel has not, when the mount has ended.
+    pub(crate) fn release_all(&self) {
+        self.waiters.wait_idle();
+        let open = std::mem::take(&mut *self.open.lock());
+        drop(open);
+        self.known.clear();
     }
 
     /// Returns a file whose attributes the kernel is going to be told to drop.
@@ -162,18 +204,31 @@ impl Served {
     }
 }
 
-/// A file whose cached attributes are not right any more.
+/// A file whose cached attributes are not right any more, and perhaps its pages.
 pub(crate) struct Stale {
     line: Arc<Line>,
     node: u64,
 }
 
 impl Stale {
-    /// Tells the kernel to drop them.
+    /// Tells the kernel to drop the attributes.
     pub(crate) fn tell(&self) {
         if let Some(notifier) = self.line.get() {
             // nothing is to be done if the mount has gone
             let _ = notifier.inval_inode(INodeNo(self.node), -1, 0);
+        }
+    }
+
+    /// Tells it that the end of the file is not where it appended: in a thread of its own also to drop the pages that it has put there.
+    pub(crate) fn tell_moved(&self, apart: bool) {
+        if apart { self.tell_contents() } else { self.tell() }
+    }
+
+    /// Tells it to drop the pages as well, of which it first writes the changed ones. This waits for other requests about the file, so that no
+    /// thread that answers requests may call it.
+    pub(crate) fn tell_contents(&self) {
+        if let Some(notifier) = self.line.get() {
+            let _ = notifier.inval_inode(INodeNo(self.node), 0, 0);
         }
     }
 }

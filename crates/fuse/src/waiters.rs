@@ -12,7 +12,8 @@ const THREADS_MAX: usize = 128;
 /// How long a thread waits for another request.
 const IDLE: Duration = Duration::from_secs(2);
 
-type Job = Box<dyn FnOnce() + Send>;
+/// A job, which is told whether it runs in a thread of its own.
+type Job = Box<dyn FnOnce(bool) + Send>;
 
 /// The threads.
 pub(crate) struct Waiters {
@@ -46,14 +47,19 @@ impl Waiters {
 
     /// Runs a job in another thread; in this one, if there are as many threads as there may be, or no more can be had.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        self.run_apart(move |_| job());
+    }
+
+    /// As [`Waiters::run`]; the job is told whether it runs in a thread of its own, where it may wait for other requests.
+    pub(crate) fn run_apart(&self, job: impl FnOnce(bool) + Send + 'static) {
         let open = OpenJob::new(&self.jobs);
-        let job: Job = Box::new(move || {
-            job();
+        let job: Job = Box::new(move |apart| {
+            job(apart);
             drop(open);
         });
         let Err(refused) = self.pass.try_send(job) else { return };
         let job = refused.into_inner();
-        let Some(running) = Running::one_more(&self.running) else { return job() };
+        let Some(running) = Running::one_more(&self.running) else { return job(false) };
         // the job is passed, so that it is still here if no thread can be had
         let (first, given) = bounded::<Job>(1);
         let take = self.take.clone();
@@ -61,7 +67,7 @@ impl Waiters {
             let _running = running;
             let mut next = given.recv().ok();
             while let Some(job) = next {
-                job();
+                job(true);
                 next = take.recv_timeout(IDLE).ok();
             }
         });
@@ -70,7 +76,7 @@ impl Waiters {
                 // the thread waits for it
                 let _ = first.send(job);
             }
-            Err(_) => job(),
+            Err(_) => job(false),
         }
     }
 }

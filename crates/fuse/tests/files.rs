@@ -6,12 +6,14 @@ mod lab;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
+use std::time::Duration;
 
 use base::{Env, ObjectId};
 use lab::Lab;
 use rustix::fs::{AtFlags, CWD, RenameFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use zpl::Kind;
 use zpl::create::FsProps;
+use zpl::live::Cred;
 
 #[test]
 fn files_are_made_written_read_and_removed() {
@@ -103,6 +105,43 @@ fn appends_truncations_and_offsets() {
     sealed.set_len(3).unwrap();
     assert_eq!(fs::read(lab.path("g")).unwrap(), b"abc");
     drop((log, other, file, cut, sealed));
+    lab.close();
+}
+
+/// An append goes to the end, wherever a command has put that behind the mount.
+#[test]
+fn appends_go_to_the_end_that_the_engine_knows() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    let (zfs, path) = (lab.zfs(), lab.path("f"));
+    let root = zfs.fs().root();
+    let mut log = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    let dsync = rustix::fs::OFlags::DSYNC.bits() as i32;
+    let mut synchronous = OpenOptions::new().append(true).custom_flags(dsync).open(&path).unwrap();
+    log.write_all(b"one ").unwrap();
+    let id = zfs.lookup(&Cred::ROOT, root, b"f").unwrap().0;
+    let engine = || {
+        let mut data = vec![0; 100];
+        let len = zfs.read(id, 0, &mut data).unwrap();
+        data.truncate(len);
+        String::from_utf8(data).unwrap()
+    };
+    zfs.append(&Cred::ROOT, id, b"behind ").unwrap();
+    log.write_all(b"two ").unwrap();
+    assert_eq!(engine(), "one behind two ");
+    zfs.truncate(&Cred::ROOT, id, 4).unwrap();
+    log.write_all(b"three ").unwrap();
+    assert_eq!(engine(), "one three ");
+    zfs.append(&Cred::ROOT, id, b"again ").unwrap();
+    synchronous.write_all(b"four").unwrap();
+    assert_eq!(engine(), "one three again four");
+    // the mount shows it as soon as the kernel has dropped what it had put elsewhere
+    let shown = || fs::read(&path).unwrap() == engine().as_bytes();
+    let later = || {
+        std::thread::sleep(Duration::from_millis(20));
+        shown()
+    };
+    assert!(shown() || (0..200).any(|_| later()));
+    drop((log, synchronous, zfs));
     lab.close();
 }
 

@@ -107,6 +107,65 @@ fn holes_are_made_and_found() {
     lab.close();
 }
 
+/// Runs a Python program in the mount, which prints `ok` at its end.
+fn python(lab: &Lab, code: &str) {
+    let code = format!("import mmap, os, subprocess\n{code}\nprint('ok')");
+    let out = Command::new("python3").args(["-c", &code]).current_dir(lab.path("")).output().unwrap();
+    let told = (String::from_utf8_lossy(&out.stdout).into_owned(), String::from_utf8_lossy(&out.stderr).into_owned());
+    assert!(told.0.trim() == "ok", "{told:?}");
+}
+
+/// Pages that were changed in a mapping count as data at once.
+#[test]
+fn data_in_a_mapping_is_found() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    python(
+        &lab,
+        "fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 20)
+m = mmap.mmap(fd, 1 << 20)
+m[600000:600003] = b'abc'
+at = os.lseek(fd, 0, os.SEEK_DATA)
+assert at <= 600000 < os.lseek(fd, at, os.SEEK_HOLE), at
+m[0:3] = b'abc'
+assert os.lseek(fd, 0, os.SEEK_DATA) == 0
+assert m[600000:600003] == b'abc' and m[0:3] == b'abc'",
+    );
+    lab.close();
+}
+
+/// Flags bind those who change a file through a mapping, if they are there when it is made.
+#[test]
+fn mappings_of_files_with_flags() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    python(
+        &lab,
+        "open('f', 'wb').write(bytes(8192))
+subprocess.run(['chattr', '+a', 'f'], check=True)
+fd = os.open('f', os.O_RDWR | os.O_APPEND)
+try:
+    mmap.mmap(fd, 4096)
+    assert False
+except OSError:
+    pass
+assert mmap.mmap(os.open('f', os.O_RDONLY), 4096, prot=mmap.PROT_READ)[0] == 0
+os.write(fd, b'end')
+assert open('f', 'rb').read()[8190:] == bytes(2) + b'end'
+subprocess.run(['chattr', '-a', 'f'], check=True)
+m = mmap.mmap(os.open('f', os.O_RDWR), 4096)
+m[0:3] = b'abc'
+subprocess.run(['chattr', '+i', 'f'], check=True)
+m.flush()
+subprocess.run(['chattr', '-i', 'f'], check=True)",
+    );
+    let zfs = lab.zfs();
+    let mut data = [0; 3];
+    zfs.read(zfs.fs().resolve(b"f").unwrap().id(), 0, &mut data).unwrap();
+    assert_eq!(&data, b"abc");
+    drop(zfs);
+    lab.close();
+}
+
 #[test]
 fn copies_share_blocks() {
     let Some(lab) = Lab::new(&[]) else { return };

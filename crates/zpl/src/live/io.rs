@@ -191,13 +191,29 @@ impl Zfs {
         awaited: bool,
     ) -> Result<(Wrote, Option<Error>), Error> {
         expect_file(node)?;
+        if !data.is_empty() {
+            let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
+            self.may_write(node, start, offset.is_none())?;
+        }
+        self.write_allowed(cred, node, offset, data, awaited)
+    }
+
+    /// As [`Zfs::write_awaited`], whatever the flags of the file say.
+    pub(super) fn write_allowed(
+        &self,
+        cred: &Cred,
+        node: &Arc<Znode>,
+        offset: Option<u64>,
+        data: &[u8],
+        awaited: bool,
+    ) -> Result<(Wrote, Option<Error>), Error> {
+        expect_file(node)?;
         let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
         if data.is_empty() {
             return Ok((Wrote { at: start, len: 0 }, None));
         }
         let end = start.checked_add(data.len() as u64).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(|| Refusal::FileTooLarge.of(node.id()))?;
-        self.may_write(node, start, offset.is_none())?;
         self.end_capability(node)?;
         let mut owed = Owed::default();
         let mut wrote = Wrote { at: start, len: 0 };

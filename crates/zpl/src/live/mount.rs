@@ -83,6 +83,11 @@ impl Vfs for Zfs {
         self.write_awaited(cred, &node, offset, data, false).map(|(wrote, _)| wrote)
     }
 
+    fn write_back(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<Wrote, Error> {
+        let node = self.znode(id)?;
+        self.write_allowed(cred, &node, Some(offset), data, false).map(|(wrote, _)| wrote)
+    }
+
     fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {
         Zfs::truncate(self, cred, id, size)
     }

@@ -178,6 +178,10 @@ impl Vfs for Still {
         self.refuse()
     }
 
+    fn write_back(&self, _cred: &Cred, _id: ObjectId, _offset: u64, _data: &[u8]) -> Result<Wrote, Error> {
+        self.refuse()
+    }
+
     fn truncate(&self, _cred: &Cred, _id: ObjectId, _size: u64) -> Result<Attrs, Error> {
         self.refuse()
     }
