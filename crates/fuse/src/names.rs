@@ -80,6 +80,8 @@ impl Served {
                 });
                 Ok((entry, self.keep_file(opened?, flags)))
             }
+            // somebody made it meanwhile: the kernel looks it up again, and checks who may open it
+            Err(Errno::EEXIST) if flags & crate::contents::O_EXCL == 0 => Err(Errno::ESTALE),
             Err(error) => Err(error),
         }
     }

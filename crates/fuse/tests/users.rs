@@ -7,7 +7,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use lab::{Lab, USER};
-use zpl::live::{Cred, SetAttr, XattrMode};
+use zpl::live::{Cred, NewFile, SetAttr, XattrMode};
 use zpl::{FileFlags, PosixAce, PosixAcl, PosixTag};
 
 /// Another user without rights.
@@ -182,6 +182,101 @@ fn nfs4_acls_bind_and_are_set() {
     assert!(get() == trivial && !may(&lab, USER, &[], "cat f"));
     let posix = rustix::fs::getxattr(lab.path("f"), "system.posix_acl_access", &mut names);
     assert_eq!(posix, Err(rustix::io::Errno::OPNOTSUPP));
+    lab.close();
+}
+
+/// Who decides stays the same until the file system is unmounted, whatever the property says by then.
+#[test]
+fn a_new_acltype_has_no_effect_on_a_mount() {
+    let set = |lab: &Lab, value| {
+        let props = [("acltype".to_owned(), pool::Value::Number(value))];
+        lab.spa().set_props("t", &props, pool::PropSource::Local).unwrap();
+    };
+    // three entries and one more: this user may do all
+    let words = [0, 1, 0, 0, 0, 0x1f_01ff, USER];
+    let list: Vec<String> = words.iter().flat_map(|word: &u32| word.to_be_bytes()).map(|b| b.to_string()).collect();
+    let grant =
+        format!("python3 -c 'import os; os.setxattr(\"f\", \"system.nfs4_acl_xdr\", bytes([{}]))'", list.join(","));
+    for acltype in [0, POSIX] {
+        let Some(lab) = Lab::new(&[("acltype", acltype)]) else { return };
+        fs::write(lab.path("f"), b"x").unwrap();
+        set_mode(&lab, "f", 0o600);
+        set(&lab, NFS4);
+        assert!(!may(&lab, USER, &[], &grant) && !may(&lab, 0, &[], &grant) && !may(&lab, USER, &[], "cat f"));
+        assert_eq!(mode(&lab, "f"), 0o600);
+        let zfs = lab.zfs();
+        assert!(zfs.fs().resolve(b"f").unwrap().attrs().flags.has(FileFlags::ACL_TRIVIAL));
+        drop(zfs);
+        lab.close();
+    }
+    let Some(lab) = Lab::new(&[("acltype", NFS4)]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    set_mode(&lab, "f", 0o600);
+    assert!(!may(&lab, USER, &[], &grant) && !may(&lab, USER, &[], "cat f") && may(&lab, 0, &[], &grant));
+    set(&lab, 0);
+    assert!(may(&lab, USER, &[], "cat f") && !may(&lab, OTHER, &[], "cat f"));
+    lab.close();
+}
+
+/// A file that somebody makes just before it is created is opened only by who may.
+#[test]
+fn a_name_that_appears_before_it_is_created() {
+    let Some(mut lab) = Lab::unmounted(&[]) else { return };
+    let mut options = fuse::Options::new("t");
+    options.cache = std::time::Duration::ZERO;
+    lab.mount(&options);
+    fs::create_dir(lab.path("d")).unwrap();
+    set_mode(&lab, "d", 0o777);
+    let zfs = lab.zfs();
+    let dir = zfs.fs().resolve(b"d").unwrap().id();
+    let program = "import os, time
+end, refused = time.time() + 3, 0
+while time.time() < end:
+    try:
+        fd = os.open(\"d/f\", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        assert os.fstat(fd).st_uid == os.getuid()
+        os.close(fd)
+        os.unlink(\"d/f\")
+    except (PermissionError, FileNotFoundError):
+        refused += 1
+    except OSError as error:
+        assert error.errno == 116, error
+print(refused > 0)";
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                if zfs.create(&Cred::ROOT, dir, b"f", &NewFile::new(zpl::Kind::File, 0o600)).is_ok() {
+                    std::thread::yield_now();
+                    // it may be the user's by now
+                    let _ = zfs.unlink(&Cred::ROOT, dir, b"f");
+                }
+            }
+        });
+        let out = lab.run_as(USER, &[], &format!("python3 -c '{program}'"));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "True", "{}", String::from_utf8_lossy(&out.stderr));
+    });
+    drop(zfs);
+    lab.close();
+}
+
+/// `access` of a set-uid program asks for who runs it, with his groups.
+#[test]
+fn access_is_answered_for_the_real_user() {
+    let Some(lab) = Lab::new(&[("acltype", NFS4)]) else { return };
+    fs::write(lab.path("f"), b"x").unwrap();
+    chown(lab.path("f"), None, Some(GROUP)).unwrap();
+    set_mode(&lab, "f", 0o640);
+    let asks = |groups: &str| {
+        let (user, other) = (USER.to_string(), OTHER.to_string());
+        let mut setpriv = std::process::Command::new("setpriv");
+        setpriv.args(["--ruid", &user, "--euid", &other, "--rgid", &user, "--egid", &other, "--groups", groups]);
+        let code = "import os, sys; sys.exit(0 if os.access(\"f\", os.R_OK) else 1)";
+        setpriv.env("PATH", "/usr/bin:/bin");
+        setpriv.args(["python3", "-c", code]).current_dir(lab.path("")).status().unwrap().success()
+    };
+    assert!(asks(&GROUP.to_string()) && !asks(&OTHER.to_string()));
     lab.close();
 }
 
