@@ -72,7 +72,7 @@ impl Served {
     /// Checks a caller's permissions. The kernel asks only if it does not decide.
     pub(crate) fn access(&self, req: &Request, file: INodeNo, mask: i32) -> Answer<()> {
         let mask = u8::try_from(mask & RWX).map_err(|_| Errno::EINVAL)?;
-        self.vfs.access(&self.real_caller(req), self.file(file)?, mask).map_err(|error| error.errno())
+        self.vfs.access(&self.accessing_caller(req), self.file(file)?, mask).map_err(|error| error.errno())
     }
 
     pub(crate) fn statfs(&self) -> Answer<StatFs> {

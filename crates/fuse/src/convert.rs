@@ -64,9 +64,10 @@ pub(crate) const fn file_type(kind: Kind) -> FileType {
     }
 }
 
-/// Returns a point in time; one that the system cannot represent, which only a damaged file has, is its beginning.
+/// Returns a point in time; one that the system cannot represent, which only a damaged file has, is its beginning. The first second of all is
+/// never given: a program that sets the times that it sees would set it, and `fuser` 0.18 panics on that.
 fn system_time(time: Time) -> SystemTime {
-    let (sec, nsec) = (time.sec, time.nsec.min(NSEC_PER_SEC - 1));
+    let (sec, nsec) = (time.sec.max(i64::MIN + 1), time.nsec.min(NSEC_PER_SEC - 1));
     let whole = Duration::from_secs(sec.unsigned_abs());
     let second = if sec < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     second.and_then(|second| second.checked_add(Duration::from_nanos(nsec.into()))).unwrap_or(UNIX_EPOCH)
@@ -96,6 +97,8 @@ mod tests {
         for sec in [i64::MIN, i64::MAX] {
             let _ = system_time(Time { sec, nsec: 5 });
         }
+        let first = UNIX_EPOCH.duration_since(system_time(Time { sec: i64::MIN, nsec: 0 }));
+        assert_eq!(first.map(|before| before.as_secs()).ok(), Some(i64::MAX as u64));
         // as fuser gives -5 seconds and 7 nanoseconds
         let given = TimeOrNow::SpecificTime(UNIX_EPOCH - Duration::new(5, 7));
         assert_eq!(given_time(given), Some(Time { sec: -5, nsec: 7 }));

@@ -35,7 +35,7 @@
 //! or a capability, and then opens a file, must not be judged by what it had before. What a race means: if the thread is killed meanwhile,
 //! or its number is another's by then, the user and the group of the request hold nevertheless. Where those of the thread differ (another
 //! module's credentials, or another thread), the caller has no groups beside his own, and as root all capabilities. Capabilities in another
-//! user namespace do not count.
+//! user namespace do not count. `access` is answered for the real user of a set-uid program.
 //!
 //! # Caches
 //! The kernel caches names, attributes, targets of links, ACLs and data. All changes through the mount pass it, so that none of these goes
@@ -71,12 +71,19 @@
 //! answers ENOTCONN at the mount point until that is unmounted; the pool is as after a crash, and its intent log has what was synced.
 //!
 //! # Limits
-//! * `fuser` 0.18 knows no `FUSE_STATX`, `FUSE_TMPFILE`, `FUSE_SYNCFS`: `statx` shows no time of birth, `O_TMPFILE` fails with EOPNOTSUPP,
-//!   and `syncfs` waits for nothing.
+//! * `fuser` 0.18 knows no `FUSE_STATX`, `FUSE_TMPFILE`, `FUSE_SYNCFS`: `statx` shows no time of birth, `O_TMPFILE` fails with EOPNOTSUPP.
 //! * The access time changes when data is read from the engine, not when the kernel has it cached.
 //! * A thread of `fuser` 0.18 panics if a file gets a time of `i64::MIN` seconds with nanoseconds, and its request is never answered; the
-//!   development version of `fuser` is mended.
-//! * The kernel knows whether there are POSIX ACLs from the time of mounting: a new value of `acltype` has its full effect at the next mount.
+//!   development version of `fuser` is mended. No file is shown with such a time; who sets one nevertheless stops a thread.
+//! * `acltype` is what it was at mounting until the end of the mount, as that says who decides.
+//! * `mount -o remount` changes what the kernel does, and this side is not told of it: after `remount,ro` reads still set access times, as the
+//!   options of mounting say.
+//! * `sync(1)` and `syncfs` do not reach this side; `fsync` does, and a txg is synced every few seconds.
+//! * With `acltype=nfsv4` FIFOs and sockets are open to whoever may search their directories.
+//! * A caller of another PID namespace has the number 0: he is taken for a user without other groups, or for root with all capabilities.
+//! * `pwritev2` with `RWF_APPEND` appends at the end that the kernel knows, and with `RWF_NOAPPEND` it appends to a file opened to append: requests
+//!   do not tell of either.
+//! * A file whose attributes cannot be read is listed with the inode number 0. The C library before glibc 2.37 leaves such entries out.
 #![forbid(unsafe_code)]
 
 mod attributes;

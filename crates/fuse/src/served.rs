@@ -106,6 +106,11 @@ impl Served {
         self.callers.real(req)
     }
 
+    /// Returns the caller of `access`.
+    pub(crate) fn accessing_caller(&self, req: &Request) -> Cred {
+        self.callers.accessing(req)
+    }
+
     /// Returns the number by which the kernel knows a file.
     pub(crate) fn node(&self, id: ObjectId) -> u64 {
         if id == self.root { INodeNo::ROOT.0 } else { id.0 }

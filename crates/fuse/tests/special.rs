@@ -67,6 +67,14 @@ fn a_written_program_has_no_capabilities() {
     assert_eq!(names(&lab, "f"), ["security.capability"]);
     fs::write(lab.path("f"), b"y").unwrap();
     assert!(names(&lab, "f").is_empty());
+    // nor does one that is extended
+    for flags in [FallocateFlags::empty(), FallocateFlags::ZERO_RANGE] {
+        let file = File::options().write(true).open(lab.path("f")).unwrap();
+        let size = file.metadata().unwrap().len();
+        rustix::fs::setxattr(lab.path("f"), "security.capability", &caps, XattrFlags::empty()).unwrap();
+        rustix::fs::fallocate(&file, flags, size, 100).unwrap();
+        assert!(names(&lab, "f").is_empty(), "{flags:?}");
+    }
     lab.close();
 }
 

@@ -128,6 +128,9 @@ impl Zfs {
 
     /// Extends a file to at least `size` bytes; the extension is a hole. Write permission was already checked.
     pub(super) fn lengthen(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
+        if node.with_attrs(|attrs| attrs.size) < size {
+            self.end_capability(node)?;
+        }
         self.change_some(SMALL_CHANGE.max(2 * node.object().block_size()), &[node.id()], |tx| {
             let _content = node.content.write();
             if node.with_attrs(|attrs| attrs.size) < size { self.set_size(tx, cred, node, size) } else { Ok(()) }
