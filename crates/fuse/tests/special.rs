@@ -142,6 +142,39 @@ assert m[600000:600003] == b'abc' and m[0:3] == b'abc'",
     lab.close();
 }
 
+/// If there is no space for all pages of a mapping, `msync` tells.
+#[test]
+fn a_mapping_on_a_full_pool_fails() {
+    let Some(lab) = Lab::new(&[("compression", 2)]) else { return };
+    fs::write(lab.path("small"), Env::noise(1, 600 << 10)).unwrap();
+    lab.spa().sync().unwrap();
+    let (piece, file, mut len) = (Env::noise(3, 1 << 20), File::create(lab.path("big")).unwrap(), 0);
+    while let Ok(n) = file.write_at(&piece, len) {
+        len += n as u64;
+    }
+    fs::remove_file(lab.path("small")).unwrap();
+    for _ in 0..4 {
+        lab.spa().sync().unwrap();
+    }
+    python(
+        &lab,
+        "size = 1 << 20
+fd = os.open('m', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, size)
+m = mmap.mmap(fd, size)
+data = os.urandom(size)
+m[:] = data
+try:
+    m.flush()
+    assert False, 'it fits'
+except OSError as error:
+    assert error.errno in (5, 28), error",
+    );
+    drop(file);
+    fs::remove_file(lab.path("big")).unwrap();
+    lab.close();
+}
+
 /// Flags bind those who change a file through a mapping, if they are there when it is made.
 #[test]
 fn mappings_of_files_with_flags() {

@@ -119,6 +119,14 @@ fn a_write_that_fails_midway_says_how_far_it_came() {
     let mut seen = vec![0; short];
     assert_eq!(vfs.read(file, len - short as u64, &mut seen).unwrap(), short);
     assert!(seen == data[..short]);
+    // pages of a mapping are written whole, or not
+    vfs.truncate(&ROOT, file, len - MIB).unwrap();
+    for _ in 0..4 {
+        scratch.spa().sync().unwrap();
+    }
+    let begin = len - MIB;
+    assert_eq!(errno(vfs.write_back(&ROOT, file, begin, &data)), Errno::ENOSPC);
+    assert!(vfs.attrs(file).unwrap().size > begin, "the test has no short write");
     drop(zfs);
     scratch.close();
 }

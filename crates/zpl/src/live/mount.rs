@@ -85,7 +85,8 @@ impl Vfs for Zfs {
 
     fn write_back(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<Wrote, Error> {
         let node = self.znode(id)?;
-        self.write_allowed(cred, &node, Some(offset), data, false).map(|(wrote, _)| wrote)
+        let (wrote, failed) = self.write_allowed(cred, &node, Some(offset), data, false)?;
+        failed.map_or(Ok(wrote), Err)
     }
 
     fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {

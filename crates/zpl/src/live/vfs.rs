@@ -433,10 +433,11 @@ pub trait Vfs: Send + Sync {
     /// EISDIR, EFBIG, EDQUOT, ENOSPC, EPERM for an append-only file.
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error>;
 
-    /// Writes pages that were changed in a mapping of the file, whose flags were checked when it was opened.
+    /// Writes pages that were changed in a mapping of the file, whose flags were checked when it was opened: all of them, as nobody would
+    /// write the rest again.
     ///
     /// # Errors
-    /// As [`Vfs::write`], but for the flags.
+    /// As [`Vfs::write`], but for the flags; also if a part was written.
     fn write_back(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<Wrote, Error>;
 
     /// Truncates or extends a file (`ftruncate`; [`Vfs::setattr`] is `truncate`). The caller's permission was checked at opening. Returns the new
