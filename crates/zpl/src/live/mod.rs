@@ -95,8 +95,8 @@ struct Inner {
     spa: Arc<Spa>,
     fs: FileSystem,
     settings: RwLock<Arc<Settings>>,
-    /// Values that take the place of properties while it is mounted.
-    temporary: Mutex<Option<Temporary>>,
+    /// What the settings are made of.
+    props: Mutex<Props>,
     atime: times::AtimePolicy,
     nodes: znode::Nodes,
     /// The unlinked set.
@@ -116,6 +116,13 @@ struct Inner {
     /// Limits of users, groups and projects.
     quotas: quota::Quotas,
     log: Arc<log::Log>,
+}
+
+/// The properties of a dataset, and the values that take their place while it is mounted.
+struct Props {
+    /// As they were read last.
+    of_dataset: Settings,
+    temporary: Option<Temporary>,
 }
 
 /// Properties of the dataset that determine how files are created and changed, as numbers of the property table.
@@ -223,18 +230,42 @@ pub fn change_objects<R>(
     Ok(work(&held)?)
 }
 
+impl Inner {
+    /// Puts values in the place of properties. Returns `false` if there are some already.
+    fn mounted(&self, temporary: Temporary) -> bool {
+        let mut props = self.props.lock();
+        if props.temporary.is_some() {
+            return false;
+        }
+        props.temporary = Some(temporary);
+        self.apply(&props);
+        true
+    }
+
+    fn unmounted(&self) {
+        let mut props = self.props.lock();
+        props.temporary = None;
+        self.apply(&props);
+    }
+
+    fn apply(&self, props: &Props) {
+        let settings = props.of_dataset.with(props.temporary.unwrap_or_default());
+        self.log.set_policy(settings.log_policy());
+        self.atime.set(&settings);
+        *self.settings.write() = Arc::new(settings);
+    }
+}
+
 impl PropsWatch for Inner {
-    /// Updates the settings. If the dataset cannot be read, the previous ones stay in effect.
+    /// Updates the settings. If the dataset cannot be read, the previous properties stay in effect.
     fn props_changed(&self) {
         let id = self.fs.objset().id();
         let read = || Settings::of(&self.spa.view()?.dataset_by_id(id)?);
-        let temporary = self.temporary.lock();
+        let mut props = self.props.lock();
         match read() {
             Ok(settings) => {
-                let settings = settings.with(temporary.unwrap_or_default());
-                self.log.set_policy(settings.log_policy());
-                self.atime.set(&settings);
-                *self.settings.write() = Arc::new(settings);
+                props.of_dataset = settings;
+                self.apply(&props);
             }
             Err(error) => tracing::warn!(target: "zuse::zpl", dataset = id.0, %error, "properties stay as they were"),
         }
@@ -244,8 +275,7 @@ impl PropsWatch for Inner {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(zfs) = self.0.take() {
-            *zfs.0.temporary.lock() = None;
-            zfs.0.props_changed();
+            zfs.0.unmounted();
         }
     }
 }
@@ -278,7 +308,7 @@ impl Zfs {
                 spa: spa.clone(),
                 atime: times::AtimePolicy::new(&settings),
                 settings: RwLock::new(Arc::new(settings)),
-                temporary: Mutex::default(),
+                props: Mutex::new(Props { of_dataset: settings, temporary: None }),
                 nodes: znode::Nodes::default(),
                 unlinked: Zap::open(objset.object(unlinked)?)?,
                 reap: Mutex::default(),
@@ -319,14 +349,9 @@ impl Zfs {
     /// # Errors
     /// EBUSY if it is mounted already.
     pub fn mounted(&self, temporary: Temporary) -> Result<Mounted, Error> {
-        {
-            let mut set = self.0.temporary.lock();
-            if set.is_some() {
-                return Err(Refusal::Busy.of(self.fs().root()));
-            }
-            *set = Some(temporary);
+        if !self.0.mounted(temporary) {
+            return Err(Refusal::Busy.of(self.fs().root()));
         }
-        self.0.props_changed();
         Ok(Mounted(Some(self.clone())))
     }
 
