@@ -137,6 +137,9 @@ impl Served {
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
             RenameFlags::RENAME_WHITEOUT => RenameMode::Whiteout,
+            flags if flags == RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_WHITEOUT => {
+                RenameMode::NoReplaceWhiteout
+            }
             _ => return Err(Errno::EINVAL),
         };
         let (source, target) = (self.hold_known(dir, name), self.hold_known(to_dir, to_name));

@@ -159,7 +159,12 @@ fn renames_of_each_kind() {
     rename("a", "d/a", RenameFlags::NOREPLACE).unwrap();
     rename("d/a", "b", RenameFlags::empty()).unwrap();
     assert_eq!(is("b"), b"b");
-    rename("b", "c", RenameFlags::WHITEOUT).unwrap();
+    fs::write(lab.path("taken"), b"taken").unwrap();
+    let both = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+    assert_eq!(rename("b", "taken", both), Err(rustix::io::Errno::EXIST));
+    rename("b", "c", both).unwrap();
+    rename("c", "taken", RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(fs::metadata(lab.path("c")).unwrap().rdev(), 0);
     let zfs = lab.zfs();
     let white = zfs.fs().resolve(b"b").unwrap();
     assert_eq!((white.kind(), white.attrs().device()), (Kind::CharDevice, Some((0, 0))));

@@ -229,7 +229,7 @@ fn links_are_counted() {
 
 #[test]
 fn renames_do_what_they_may() {
-    use RenameMode::{Exchange, NoReplace, Replace, Whiteout};
+    use RenameMode::{Exchange, NoReplace, NoReplaceWhiteout, Replace, Whiteout};
     let mut scratch = Scratch::new();
     let zfs = scratch.zfs();
     let root = zfs.fs().root();
@@ -243,6 +243,7 @@ fn renames_do_what_they_may() {
     assert_eq!(refused((root, "f"), (root, "d"), Replace), Errno::EISDIR);
     assert_eq!(refused((d, "below"), (root, "e"), Replace), Errno::ENOTEMPTY);
     assert_eq!(refused((root, "f"), (e, "g"), NoReplace), Errno::EEXIST);
+    assert_eq!(refused((root, "f"), (e, "g"), NoReplaceWhiteout), Errno::EEXIST);
     assert_eq!(refused((root, "f"), (e, "none"), Exchange), Errno::ENOENT);
     assert_eq!(refused((root, "none"), (e, "x"), Replace), Errno::ENOENT);
     assert_eq!(refused((root, ".."), (e, "x"), Replace), Errno::EINVAL);
@@ -259,6 +260,8 @@ fn renames_do_what_they_may() {
     mv(&zfs, (e, "empty"), (root, "f"), Exchange).unwrap();
     assert_eq!((links(root), links(e), zfs.getattr(below).unwrap().parent), (5, 2, root));
     assert_eq!(zfs.lookup(&ROOT, e, b"empty").unwrap().0, f);
+    mv(&zfs, (e, "g"), (d, "g"), NoReplaceWhiteout).unwrap();
+    mv(&zfs, (d, "g"), (e, "g"), Whiteout).unwrap();
     mv(&zfs, (e, "g"), (d, "g"), Whiteout).unwrap();
     let left = zfs.lookup(&ROOT, e, b"g").unwrap().1;
     assert_eq!(

@@ -174,7 +174,7 @@ impl Zfs {
         });
         let kind = match mode {
             RenameMode::Exchange => TxType::RenameExchange,
-            RenameMode::Whiteout => TxType::RenameWhiteout,
+            RenameMode::Whiteout | RenameMode::NoReplaceWhiteout => TxType::RenameWhiteout,
             RenameMode::Replace | RenameMode::NoReplace => TxType::Rename,
         };
         let record = Rename { sdoid: from.id(), tdoid: to.id(), src: name, dst: to_name, whiteout };

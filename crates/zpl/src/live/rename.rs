@@ -107,7 +107,9 @@ impl Zfs {
     fn rename_locked(&self, tx: &Tx, plan: &Plan<'_>) -> Result<(), Error> {
         let source = &plan.source;
         match (&plan.target, plan.mode) {
-            (Some(target), RenameMode::NoReplace) => return Err(Refusal::Exists.of(target.node.id())),
+            (Some(target), RenameMode::NoReplace | RenameMode::NoReplaceWhiteout) => {
+                return Err(Refusal::Exists.of(target.node.id()));
+            }
             (None, RenameMode::Exchange) => return Err(Error::not_found(plan.to_name)),
             _ => {}
         }
@@ -225,7 +227,7 @@ impl Zfs {
         let Plan { source, to, to_name, target, .. } = plan;
         let (from, now) = (source.dir, self.now());
         let whiteout = match plan.mode {
-            RenameMode::Whiteout => Some(self.make_whiteout(steps, plan)?),
+            RenameMode::Whiteout | RenameMode::NoReplaceWhiteout => Some(self.make_whiteout(steps, plan)?),
             _ => None,
         };
         let (mut at_from, mut at_to) = (Delta::minus(source.kind), Delta::plus(source.kind));

@@ -144,6 +144,8 @@ pub enum RenameMode {
     Exchange,
     /// It is replaced, and a whiteout (character device 0:0) takes the old name.
     Whiteout,
+    /// The rename fails; if there is none, a whiteout takes the old name.
+    NoReplaceWhiteout,
 }
 
 /// The attributes of a file to change; `None` leaves one unchanged.
