@@ -20,6 +20,9 @@ const MAY_READ: u8 = 4;
 const BEHIND_DOT: u64 = 1;
 const BEHIND_DOTS: u64 = 2;
 
+/// The name of the directory of snapshots in the root (OpenZFS: `ZFS_CTLDIR_NAME`).
+const CONTROL_DIR: &str = ".zfs";
+
 /// An entry of a listing.
 struct Listed {
     id: ObjectId,
@@ -81,9 +84,16 @@ impl Served {
                 Ok((entry, self.keep_file(opened?, flags)))
             }
             // somebody made it meanwhile: the kernel looks it up again, and checks who may open it
-            Err(Errno::EEXIST) if flags & crate::contents::O_EXCL == 0 => Err(Errno::ESTALE),
+            Err(Errno::EEXIST) if flags & crate::contents::O_EXCL == 0 && !self.is_reserved(dir, name) => {
+                Err(Errno::ESTALE)
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// True if no file can have a name, though it is not found either.
+    fn is_reserved(&self, dir: INodeNo, name: &OsStr) -> bool {
+        self.open_file(dir) == self.root && name == CONTROL_DIR
     }
 
     pub(crate) fn mknod(

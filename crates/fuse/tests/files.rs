@@ -108,6 +108,17 @@ fn appends_truncations_and_offsets() {
     lab.close();
 }
 
+/// The name of the control directory is taken, though nothing is there.
+#[test]
+fn the_control_directory_is_not_created() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    for exclusive in [false, true] {
+        let error = OpenOptions::new().append(true).create(true).create_new(exclusive).open(lab.path(".zfs"));
+        assert_eq!(error.unwrap_err().raw_os_error(), Some(17), "{exclusive}");
+    }
+    lab.close();
+}
+
 /// An append goes to the end, wherever a command has put that behind the mount.
 #[test]
 fn appends_go_to_the_end_that_the_engine_knows() {
