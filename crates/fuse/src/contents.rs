@@ -13,7 +13,6 @@ use crate::served::{Answer, Opened, Served, Stale};
 
 /// Flags of `open` (Linux: the generic numbers).
 pub(crate) const O_EXCL: i32 = 0o200;
-const O_TRUNC: i32 = 0o1000;
 const O_APPEND: i32 = 0o2000;
 const O_DSYNC: i32 = 0o1_0000;
 /// The file is opened to be executed (Linux: `__FMODE_EXEC`, which the kernel passes on).
@@ -48,12 +47,11 @@ thread_local! {
 fn mask_of(flags: i32) -> u8 {
     let read = if flags & FMODE_EXEC != 0 { MAY_EXEC } else { MAY_READ };
     let write = if flags & O_APPEND != 0 { MAY_WRITE | MAY_APPEND } else { MAY_WRITE };
-    let opened = match OpenFlags(flags).acc_mode() {
+    match OpenFlags(flags).acc_mode() {
         OpenAccMode::O_RDONLY => read,
         OpenAccMode::O_WRONLY => write,
         OpenAccMode::O_RDWR => read | write,
-    };
-    if flags & O_TRUNC != 0 { opened | MAY_WRITE } else { opened }
+    }
 }
 
 impl Served {
@@ -61,11 +59,6 @@ impl Served {
         let id = self.file(file)?;
         let caller = self.caller(req);
         let handle = self.vfs.open(&caller, id, mask_of(flags)).map_err(|error| error.errno())?;
-        if flags & O_TRUNC != 0 {
-            let caller = self.cutter(req, id, caller)?;
-            self.vfs.truncate(&caller, id, 0).map_err(|error| error.errno())?;
-            self.stale_after(&caller, id);
-        }
         Ok(self.keep_file(handle, flags))
     }
 
@@ -265,7 +258,6 @@ mod tests {
         let (rdonly, wronly, rdwr) = (0, 1, 2);
         assert_eq!(mask_of(rdonly), MAY_READ);
         assert_eq!(mask_of(rdonly | FMODE_EXEC), MAY_EXEC);
-        assert_eq!(mask_of(rdonly | O_TRUNC), MAY_READ | MAY_WRITE);
         assert_eq!(mask_of(wronly | O_APPEND), MAY_WRITE | MAY_APPEND);
         assert_eq!(mask_of(rdwr), MAY_READ | MAY_WRITE);
     }

@@ -52,7 +52,8 @@
 //! flag are written all the same.
 //!
 //! What is appended goes to the end that the engine knows. If that is not where the kernel has put it in its cache, because the file changed
-//! behind the mount, the pages are dropped once the write is answered.
+//! behind the mount, the pages are dropped once the write is answered. The requests of one long write are sent one by one, so that they are
+//! appended in order.
 //!
 //! # Set-id bits
 //! With `FUSE_HANDLE_KILLPRIV_V2` it is for the engine to clear them on writes, truncations and changes of owners, and to remove

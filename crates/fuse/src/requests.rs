@@ -29,13 +29,11 @@ const MAX_BACKGROUND: u16 = 64;
 const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_DO_READDIRPLUS)
     .union(InitFlags::FUSE_READDIRPLUS_AUTO)
-    .union(InitFlags::FUSE_ATOMIC_O_TRUNC)
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
     .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
     .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
-    .union(InitFlags::FUSE_ASYNC_DIO)
     .union(InitFlags::FUSE_HAS_IOCTL_DIR);
 
 impl Served {

@@ -108,6 +108,22 @@ fn appends_truncations_and_offsets() {
     lab.close();
 }
 
+/// One append is in one piece, however many requests the kernel makes of it.
+#[test]
+fn long_direct_appends_are_in_order() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    let data: Vec<u8> = (0..(8_u32 << 20) / 4).flat_map(u32::to_le_bytes).collect();
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let mut file = OpenOptions::new().create(true).append(true).custom_flags(direct).open(lab.path("f")).unwrap();
+    for _ in 0..4 {
+        file.set_len(0).unwrap();
+        assert_eq!(file.write(&data).unwrap(), data.len());
+        assert!(fs::read(lab.path("f")).unwrap() == data);
+    }
+    drop(file);
+    lab.close();
+}
+
 /// The name of the control directory is taken, though nothing is there.
 #[test]
 fn the_control_directory_is_not_created() {
