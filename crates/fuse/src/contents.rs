@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use base::{Errno, ObjectId};
-use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyLseek, ReplyWrite, Request, WriteFlags};
+use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
 use zpl::FileFlags;
 use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
 
@@ -205,36 +205,22 @@ impl Served {
         done.map_err(|error| error.errno())
     }
 
-    /// Looks for data or a hole. Pages that were changed in a mapping are written before.
-    pub(crate) fn seek(&self, file: INodeNo, offset: i64, whence: i32, reply: ReplyLseek) {
+    /// Looks for data or a hole. A file that may be mapped for writing is all data: its pages may have changed, and the engine does not have them
+    /// yet.
+    pub(crate) fn seek(&self, file: INodeNo, offset: i64, whence: i32) -> Answer<i64> {
         let id = self.open_file(file);
-        if !self.may_be_mapped(id) {
-            return answer_seek(seek_in(&*self.vfs, id, offset, whence), reply);
-        }
-        let (vfs, pages) = (self.vfs.clone(), self.stale(id));
-        self.waiters.run_apart(move |apart| {
-            if apart {
-                pages.tell_contents();
+        let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let found = match whence {
+            SEEK_DATA | SEEK_HOLE if self.may_be_mapped(id) => {
+                let end = self.vfs.attrs(id).map_err(|error| error.errno())?.size;
+                let found = if whence == SEEK_DATA { at } else { end };
+                return if at < end { Ok(found.cast_signed()) } else { Err(Errno::ENXIO) };
             }
-            answer_seek(seek_in(&*vfs, id, offset, whence), reply);
-        });
-    }
-}
-
-fn seek_in(vfs: &dyn Vfs, id: ObjectId, offset: i64, whence: i32) -> Answer<i64> {
-    let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-    let found = match whence {
-        SEEK_DATA => vfs.seek_data(id, at),
-        SEEK_HOLE => vfs.seek_hole(id, at),
-        _ => return Err(Errno::EINVAL),
-    };
-    found.map(u64::cast_signed).map_err(|error| error.errno())
-}
-
-fn answer_seek(done: Answer<i64>, reply: ReplyLseek) {
-    match done {
-        Ok(at) => reply.offset(at),
-        Err(error) => reply.error(errno(error)),
+            SEEK_DATA => self.vfs.seek_data(id, at),
+            SEEK_HOLE => self.vfs.seek_hole(id, at),
+            _ => return Err(Errno::EINVAL),
+        };
+        found.map(u64::cast_signed).map_err(|error| error.errno())
     }
 }
 

@@ -347,7 +347,10 @@ impl Filesystem for Served {
     }
 
     fn lseek(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        self.seek(ino, offset, whence, reply);
+        match self.seek(ino, offset, whence) {
+            Ok(at) => reply.offset(at),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     fn copy_file_range(
