@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use base::{Errno, ObjectId};
-use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
+use fuser::{FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
 use zpl::FileFlags;
 use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
 
@@ -111,7 +111,7 @@ impl Served {
     pub(crate) fn write(
         &self,
         req: &Request,
-        file: INodeNo,
+        (file, handle): (INodeNo, FileHandle),
         offset: u64,
         data: &[u8],
         (how, flags): (WriteFlags, OpenFlags),
@@ -132,11 +132,17 @@ impl Served {
         let at = if flags.0 & O_APPEND != 0 { None } else { Some(offset) };
         let has_moved = move |done: &Result<Wrote, zpl::Error>| done.as_ref().is_ok_and(|wrote| wrote.at != offset);
         let contents = self.stale(id);
-        if flags.0 & O_DSYNC != 0 {
+        let (is_sync, is_direct) = (flags.0 & O_DSYNC != 0, self.is_direct(handle));
+        if is_sync || is_direct {
             let (vfs, data) = (self.vfs.clone(), data.to_vec());
             self.waiters.run_apart(move |apart| {
-                let done = vfs.write_sync(&caller, id, at, &data);
+                let write = if is_sync { Vfs::write_sync } else { Vfs::write };
+                let done = write(&*vfs, &caller, id, at, &data);
                 let moved = has_moved(&done);
+                if is_direct && apart {
+                    // pages that others have read meanwhile end where the file ended; the new end is not known yet
+                    contents.tell_contents();
+                }
                 answer_write(done, stale, reply);
                 if moved {
                     contents.tell_moved(apart);

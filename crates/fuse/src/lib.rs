@@ -49,7 +49,8 @@
 //! snapshot. Pages that are written through `mmap` reach the engine when the kernel flushes them, with `msync` at the latest, as with
 //! OpenZFS's module; if there is no space for all of a request, that fails. A file that is open for reading and writing, and thus may be mapped
 //! for writing, has no holes for `lseek`, as the engine cannot tell which pages have changed. A file with a flag that forbids writes (immutable,
-//! append-only, read-only) cannot be mapped for writing; pages that were changed before it got the flag are written all the same.
+//! append-only, read-only) cannot be mapped for writing; pages that were changed before it got the flag are written all the same. What is written
+//! to such a file passes by the cache; pages of it that readers have there are dropped before the write is answered.
 //!
 //! What is appended goes to the end that the engine knows. If that is not where the kernel has put it in its cache, because the file changed
 //! behind the mount, the pages are dropped once the write is answered. The requests of one long write are sent one by one, so that they are

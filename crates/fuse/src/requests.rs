@@ -215,7 +215,7 @@ impl Filesystem for Served {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
@@ -223,7 +223,7 @@ impl Filesystem for Served {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.write(req, ino, offset, data, (write_flags, flags), reply);
+        self.write(req, (ino, fh), offset, data, (write_flags, flags), reply);
     }
 
     /// Has nothing to do, as nothing is cached here; the kernel is told not to ask.

@@ -43,10 +43,13 @@ struct Open {
     writable: HashMap<ObjectId, usize>,
 }
 
-/// A handle, and whether the file may be changed through a mapping by it.
+/// A handle, and what can be done by it.
 struct Kept {
     handle: Handle,
+    /// The file may be changed through a mapping.
     writable: bool,
+    /// Reads and writes pass by the cache of the kernel, which may have pages of the file from others.
+    direct: bool,
 }
 
 /// A file system that is mounted.
@@ -169,7 +172,8 @@ impl Served {
         if writable {
             *open.writable.entry(handle.id()).or_default() += 1;
         }
-        open.handles.insert(number, Kept { handle, writable });
+        let direct = flags.contains(FopenFlags::FOPEN_DIRECT_IO);
+        open.handles.insert(number, Kept { handle, writable, direct });
         Opened { handle: FileHandle(number), flags }
     }
 
@@ -177,7 +181,7 @@ impl Served {
     pub(crate) fn release(&self, handle: FileHandle) {
         let mut open = self.open.lock();
         let gone = open.handles.remove(&handle.0);
-        if let Some(Kept { handle, writable: true }) = &gone {
+        if let Some(Kept { handle, writable: true, .. }) = &gone {
             let left = open.writable.get(&handle.id()).map_or(0, |count| count.saturating_sub(1));
             if left == 0 {
                 open.writable.remove(&handle.id());
@@ -193,6 +197,11 @@ impl Served {
     /// True if pages of a file may have been changed in a mapping: the engine has them when the kernel writes them.
     pub(crate) fn may_be_mapped(&self, id: ObjectId) -> bool {
         self.open.lock().writable.contains_key(&id)
+    }
+
+    /// True if what is written by a handle passes by the cache of the kernel.
+    pub(crate) fn is_direct(&self, handle: FileHandle) -> bool {
+        self.open.lock().handles.get(&handle.0).is_some_and(|kept| kept.direct)
     }
 
     /// Releases all that the kernel has not, when the mount has ended.

@@ -4,8 +4,10 @@
 mod lab;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Env, ObjectId, tunable};
 use lab::{Lab, USER};
@@ -183,6 +185,40 @@ except OSError as error:
     );
     drop(file);
     fs::remove_file(lab.path("big")).unwrap();
+    lab.close();
+}
+
+/// Readers of a file that can only be appended to see what is appended, and no zeros in its place.
+#[test]
+fn what_is_appended_to_a_file_with_a_flag_is_read() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), b"xxxxxxxxxx").unwrap();
+    let seen = File::open(lab.path("f")).unwrap();
+    rustix::fs::ioctl_setflags(&seen, IFlags::APPEND).unwrap();
+    let mut log = File::options().append(true).open(lab.path("f")).unwrap();
+    let (end, zeros) = (AtomicU64::new(10), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let mut byte = [0];
+                while end.load(Ordering::Relaxed) < u64::MAX {
+                    // what is cached is the whole page
+                    let _ = seen.read_at(&mut byte, end.load(Ordering::Relaxed).saturating_sub(1));
+                }
+            });
+        }
+        for _ in 0..2000 {
+            log.write_all(&[b'x'; 700]).unwrap();
+            let mut last = [0; 700];
+            seen.read_exact_at(&mut last, end.fetch_add(700, Ordering::Relaxed)).unwrap();
+            zeros.fetch_add(u64::from(last != [b'x'; 700]), Ordering::Relaxed);
+        }
+        end.store(u64::MAX, Ordering::Relaxed);
+    });
+    assert_eq!(zeros.into_inner(), 0);
+    assert!(fs::read(lab.path("f")).unwrap() == vec![b'x'; 10 + 2000 * 700]);
+    rustix::fs::ioctl_setflags(&seen, IFlags::empty()).unwrap();
+    drop((seen, log));
     lab.close();
 }
 
