@@ -25,42 +25,30 @@ impl Callers {
         Cred::user(req.uid(), req.gid(), []).with_caps(DECIDED)
     }
 
-    /// Returns the caller of `access`, which asks for the real user of a program, also of a set-uid one. As that user he has the groups of the
-    /// program, and its capabilities if he is root (Linux: `access_override_creds`).
+    /// Returns the caller of `access` or `chdir`. The first asks for the real user of a program, also of a set-uid one. As that user he has the
+    /// groups of the program, and its capabilities if he is root (Linux: `access_override_creds`).
     pub(crate) fn accessing(&self, req: &Request) -> Cred {
-        let (pid, uid, gid) = (req.pid(), req.uid(), req.gid());
-        let text = if pid == 0 { None } else { std::fs::read_to_string(format!("/proc/{pid}/status")).ok() };
-        match text.and_then(|text| Status::parse(&text)) {
-            Some(status) if (status.real_uid, status.real_gid) == (uid, gid) => {
-                let caps = if uid == 0 { self.counted(pid, status.permitted) } else { Caps::NONE };
-                Cred::user(uid, gid, status.groups).with_caps(caps)
-            }
-            _ => self.real(req),
-        }
-    }
-
-    /// Returns those capabilities of a process that count here.
-    fn counted(&self, pid: u32, caps: u64) -> Caps {
-        let ours = caps == 0 || user_namespace(&pid.to_string()) == self.namespace;
-        if ours { Caps(caps) } else { Caps::NONE }
+        self.judged(req, Status::accessing)
     }
 
     /// Returns the caller as he is.
     pub(crate) fn real(&self, req: &Request) -> Cred {
+        self.judged(req, Status::real)
+    }
+
+    /// Returns the caller as the status of his thread tells of him, with those capabilities that count here.
+    fn judged(&self, req: &Request, judge: impl FnOnce(Status, u32, u32) -> Option<Cred>) -> Cred {
         let (pid, uid, gid) = (req.pid(), req.uid(), req.gid());
         let unknown = || Cred::user(uid, gid, []);
         // not of this PID namespace
         if pid == 0 {
             return unknown();
         }
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return unknown() };
-        match Status::parse(&text) {
-            Some(status) if (status.uid, status.gid) == (uid, gid) => {
-                let caps = self.counted(pid, status.caps);
-                Cred::user(uid, gid, status.groups).with_caps(caps)
-            }
-            // the credentials of another module, or another thread by now
-            _ => unknown(),
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
+        match text.and_then(|text| judge(Status::parse(&text)?, uid, gid)) {
+            Some(cred) if cred.caps == Caps::NONE || user_namespace(&pid.to_string()) == self.namespace => cred,
+            Some(cred) => cred.with_caps(Caps::NONE),
+            None => unknown(),
         }
     }
 }
@@ -87,6 +75,28 @@ struct Status {
 }
 
 impl Status {
+    /// Returns the caller as he is; `None` if these are not his credentials: those of the request are another module's, or the thread is another
+    /// by now. A root whose group alone is another has no more capabilities for that.
+    fn real(self, uid: u32, gid: u32) -> Option<Cred> {
+        let caps = Caps(self.caps);
+        match (self.uid == uid, self.gid == gid) {
+            (true, true) => Some(Cred::user(uid, gid, self.groups).with_caps(caps)),
+            (true, false) if uid == 0 => Some(Cred::user(uid, gid, []).with_caps(caps)),
+            _ => None,
+        }
+    }
+
+    /// Returns the caller of `access` or `chdir`. If he is not another one for the first, it cannot be told from the second, for which the
+    /// capabilities count that he has in effect.
+    fn accessing(self, uid: u32, gid: u32) -> Option<Cred> {
+        let is_same = (self.uid, self.gid) == (uid, gid);
+        if is_same || (self.real_uid, self.real_gid) != (uid, gid) {
+            return self.real(uid, gid);
+        }
+        let caps = if uid == 0 { Caps(self.permitted) } else { Caps::NONE };
+        Some(Cred::user(uid, gid, self.groups).with_caps(caps))
+    }
+
     fn parse(text: &str) -> Option<Status> {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         // real, effective, saved, for file systems
@@ -117,6 +127,24 @@ mod tests {
         assert_eq!(Status::parse(text), Some(status));
         assert_eq!(Status::parse(&text.replace("27", "x")), None);
         assert_eq!(Status::parse("Uid:\t1\n"), None);
+        let of = |uid, gid, real_uid| Status {
+            uid,
+            gid,
+            real_uid,
+            real_gid: gid,
+            groups: vec![5],
+            caps: Caps::CHOWN.0,
+            permitted: Caps::FOWNER.0,
+        };
+        let cred = |uid, gid, groups: &[u32], caps| Some(Cred::user(uid, gid, groups).with_caps(caps));
+        assert_eq!(of(7, 8, 7).real(7, 8), cred(7, 8, &[5], Caps::CHOWN));
+        assert_eq!((of(7, 8, 7).real(7, 9), of(7, 8, 7).real(0, 8)), (None, None));
+        // root in another group is no stronger
+        assert_eq!(of(0, 8, 0).real(0, 9), cred(0, 9, &[], Caps::CHOWN));
+        assert_eq!(of(7, 8, 7).accessing(7, 8), cred(7, 8, &[5], Caps::CHOWN));
+        // set-uid programs
+        assert_eq!(of(0, 8, 7).accessing(7, 8), cred(7, 8, &[5], Caps::NONE));
+        assert_eq!(of(7, 8, 0).accessing(0, 8), cred(0, 8, &[5], Caps::FOWNER));
         let own = std::fs::read_to_string("/proc/thread-self/status").ok().and_then(|text| Status::parse(&text));
         assert_eq!(own.map(|own| own.uid), Some(rustix::process::geteuid().as_raw()));
     }

@@ -34,8 +34,9 @@
 //! them. They are not kept: the thread waits for its request, so that what is read is what it has, whereas a program that gives up a group
 //! or a capability, and then opens a file, must not be judged by what it had before. What a race means: if the thread is killed meanwhile,
 //! or its number is another's by then, the user and the group of the request hold nevertheless. Where those of the thread differ (another
-//! module's credentials, or another thread), the caller has no groups beside his own, and as root all capabilities. Capabilities in another
-//! user namespace do not count. `access` is answered for the real user of a set-uid program.
+//! module's credentials, or another thread), the caller has no groups beside his own, and as root all capabilities; those of the thread, if it is
+//! root's and only the group is another. Capabilities in another user namespace do not count. `access` is answered for the real user of a set-uid
+//! program.
 //!
 //! # Caches
 //! The kernel caches names, attributes, targets of links, ACLs and data. All changes through the mount pass it, so that none of these goes
@@ -82,6 +83,8 @@
 //!   options of mounting say.
 //! * `sync(1)` and `syncfs` do not reach this side; `fsync` does, and a txg is synced every few seconds.
 //! * With `acltype=nfsv4` FIFOs and sockets are open to whoever may search their directories.
+//! * `access` of a program that is not set-uid counts the capabilities in effect, as it cannot be told from `chdir`; Linux itself would count none
+//!   of a user other than root.
 //! * A caller of another PID namespace has the number 0: he is taken for a user without other groups, or for root with all capabilities.
 //! * `pwritev2` with `RWF_APPEND` appends at the end that the kernel knows, and with `RWF_NOAPPEND` it appends to a file opened to append: requests
 //!   do not tell of either.

@@ -112,6 +112,9 @@ fn capabilities_count() {
         assert!(!status(weak_root, "echo > f") && !status(weak_root, "chmod 644 f"), "{acltype}");
         let strong = "--reuid 61235 --regid 61235 --clear-groups --inh-caps +dac_override --ambient-caps +dac_override";
         assert!(status(strong, "echo > f") && !status(strong, "chmod 644 f"), "{acltype}");
+        fs::create_dir(lab.path("d")).unwrap();
+        set_mode(&lab, "d", 0o700);
+        assert!(status(strong, "cd d") && !may(&lab, OTHER, &[], "cd d"), "{acltype}");
         lab.close();
     }
 }
