@@ -36,7 +36,7 @@
 //! or its number is another's by then, the user and the group of the request hold nevertheless. Where those of the thread differ (another
 //! module's credentials, or another thread), the caller has no groups beside his own, and as root all capabilities; those of the thread, if it is
 //! root's and only the group is another. Capabilities in another user namespace do not count. `access` is answered for the real user of a set-uid
-//! program.
+//! program. Attributes `security.*` and `trusted.*` are the kernel's to decide in any case.
 //!
 //! # Caches
 //! The kernel caches names, attributes, targets of links, ACLs and data. All changes through the mount pass it, so that none of these goes

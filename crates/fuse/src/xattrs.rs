@@ -8,6 +8,7 @@ use fuser::{INodeNo, Request};
 use zpl::PosixAcl;
 use zpl::live::{AclKind, Cred, XattrMode};
 
+use crate::caller::Callers;
 use crate::served::{Answer, Served};
 
 /// Flags of `setxattr`.
@@ -16,6 +17,8 @@ const XATTR_REPLACE: i32 = 2;
 
 /// The name space of attributes that mean something to a file system.
 const SYSTEM: &[u8] = b"system.";
+/// The name spaces for whose attributes the kernel asks for capabilities, whoever decides about others.
+const DECIDED: [&[u8]; 2] = [b"security.", b"trusted."];
 /// The attribute that is an NFSv4 ACL.
 const NFS4_ACL: &[u8] = b"system.nfs4_acl_xdr";
 
@@ -83,6 +86,9 @@ impl Served {
         let is_posix = [PosixAcl::ACCESS, PosixAcl::DEFAULT].iter().any(|list| name == list.as_bytes());
         if name == NFS4_ACL && self.kernel_decides() {
             return Err(Errno::ENOTSUP);
+        }
+        if DECIDED.iter().any(|space| name.starts_with(space)) {
+            return Ok(Callers::decided(req));
         }
         let checked = !name.starts_with(SYSTEM) || (is_posix && self.acls == AclKind::Posix);
         Ok(if checked { self.caller(req) } else { self.real_caller(req) })

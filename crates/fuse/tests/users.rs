@@ -119,6 +119,28 @@ fn capabilities_count() {
     }
 }
 
+/// Whom the kernel lets set an attribute of the system, the engine does not ask for another capability.
+#[test]
+fn attributes_of_the_system_are_for_the_kernel_to_decide() {
+    for acltype in [0, NFS4] {
+        let Some(lab) = Lab::new(&[("acltype", acltype)]) else { return };
+        fs::write(lab.path("f"), b"x").unwrap();
+        let set = |name: &str| {
+            let code = format!(
+                "import os; os.setxattr('f', '{name}', bytes([1, 0, 0, 2] + [0, 4] + [0] * 14)); os.getxattr('f', '{name}')"
+            );
+            let mut setpriv = std::process::Command::new("setpriv");
+            setpriv.args(["--inh-caps", "-sys_admin", "--bounding-set", "-sys_admin", "python3", "-c", &code]);
+            setpriv.current_dir(lab.path("")).stderr(std::process::Stdio::null()).status().unwrap().success()
+        };
+        assert!(set("security.capability"), "{acltype}");
+        assert!(!set("security.other") && !set("trusted.t"), "{acltype}");
+        assert!(!may(&lab, USER, &[], "setfattr -n security.other -v 1 f"), "{acltype}");
+        assert!(may(&lab, 0, &[], "setfattr -n security.other -v 1 f; setfattr -n trusted.t -v 1 f"), "{acltype}");
+        lab.close();
+    }
+}
+
 #[test]
 fn posix_acls_bind_and_are_inherited() {
     let Some(lab) = Lab::new(&[("acltype", POSIX)]) else { return };
