@@ -61,7 +61,8 @@ impl Served {
     pub(crate) fn ioctl(&self, req: &Request, file: INodeNo, call: u32, data: &[u8], room: u32) -> Answer<Vec<u8>> {
         let id = self.file(file)?;
         // flags are set together with those that stay as they are
-        let _flags = self.flags.lock();
+        let is_set = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, ZFS_IOC_SETDOSFLAGS].contains(&call);
+        let _flags = is_set.then(|| self.flags.lock());
         let attrs = self.vfs.attrs(id).map_err(|error| error.errno())?;
         let word = |at| bytes::u32(data, at, Endian::NATIVE).ok_or(Errno::EINVAL);
         let set = |set: SetAttr| -> Answer<Vec<u8>> {
