@@ -5,10 +5,11 @@
 //! its standard input.
 //!
 //! A mount point is opened before it is mounted on, and what is unmounted is looked at from its directory, so that nobody who may write one of the
-//! directories above can put another one in its place meanwhile. A mount is identified by its number in `/proc/self/mountinfo`, and its device
-//! beside it as numbers are used again: another one at the same place is never unmounted for it, and it is found where it was moved to.
+//! directories above can put another one in its place meanwhile. A mount is found by its number in `/proc/self/mountinfo`, wherever it was moved
+//! to. Numbers are used again, and so are those of devices, as soon as they are free: of two mounts of this process one may get those of the other,
+//! whose end is not seen yet. So there is a second number that is never used again, since Linux 6.8; before that the source has to do.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,8 +17,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -30,6 +32,11 @@ const TYPE: &str = "fuse.zfs";
 const HELPER: &str = "fusermount3";
 /// The environment variable that tells the helper its descriptor.
 const HELPER_FD: &str = "_FUSE_COMMFD";
+/// How often, and in what intervals, it is tried again to unmount what is busy.
+const TRIES: usize = 5;
+const INTERVAL: Duration = Duration::from_millis(10);
+/// What `statx` is asked for (Linux: `STATX_MNT_ID_UNIQUE`).
+const MNT_ID_UNIQUE: u32 = 0x4000;
 /// The type of a directory, in octal.
 const ROOT_MODE: u32 = 0o40000;
 
@@ -38,6 +45,8 @@ pub(crate) struct Place {
     /// The mount point where it was mounted.
     pub(crate) path: PathBuf,
     seat: Seat,
+    /// Its number that is no other one's, if the kernel has such numbers.
+    unique: Option<u64>,
 }
 
 /// A line of the mount table.
@@ -49,6 +58,10 @@ struct Seat {
     device: String,
     /// The mount point.
     path: PathBuf,
+    /// The type of the file system.
+    kind: String,
+    /// What is mounted.
+    source: String,
 }
 
 /// Mounts, and returns the connection to the kernel.
@@ -60,17 +73,20 @@ pub(crate) fn mount(point: &Path, options: &Options, kernel_decides: bool) -> Re
     if options.source.is_empty() || options.source.contains([',', '\\', '\0', '\n']) {
         return Err(Error::Name { name: options.source.clone() });
     }
+    let before = table().map_err(at)?;
     let device = match mount_as_root(&directory, &path, options, kernel_decides)? {
         Some(device) => device,
         None => mount_by_helper(&path, options, kernel_decides)?,
     };
-    match topmost(&path) {
-        Ok(seat) => Ok((device, Place { path, seat })),
-        Err(source) => {
-            // it is not known by what number
-            let _ = rustix::mount::unmount(&path, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
-            Err(Error::Mount { path, source })
+    let found = table().and_then(|table| new_mount(&before, &table, &path, &options.source));
+    match found {
+        Ok(seat) => {
+            let at = place_of(&seat).ok().filter(|(above, name)| mount_at(above, name) == Ok(Some(seat.id)));
+            let unique = at.and_then(|(above, name)| unique_at(&above, name));
+            Ok((device, Place { path, seat, unique }))
         }
+        // it is not known by what number; with the device its connection ends
+        Err(source) => Err(Error::Mount { path, source }),
     }
 }
 
@@ -179,7 +195,7 @@ pub(crate) fn unmount(place: &Place, how: Unmount) -> Result<bool, Error> {
         Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
         Unmount::Forced => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
     };
-    match unmount_at(&seat, flags) {
+    match unmount_at(&seat, place.unique, flags) {
         // who uses it gets errors by now
         Err(Errno::BUSY) if how == Unmount::Forced => unmount(place, Unmount::Lazy),
         Err(Errno::PERM) => unmount_by_helper(&seat, how).map(|()| true),
@@ -188,28 +204,53 @@ pub(crate) fn unmount(place: &Place, how: Unmount) -> Result<bool, Error> {
             Ok(table) if place.seat.find(&table).is_none() => Ok(true),
             _ => Err(failed(source.into())),
         },
-        Ok(()) => Ok(true),
+        Ok(done) => Ok(done),
     }
 }
 
-/// Unmounts by the directory above, in which the mount point stays as long as something is mounted on it.
-fn unmount_at(seat: &Seat, flags: UnmountFlags) -> Result<(), Errno> {
-    let (Some(above), Some(name)) = (seat.path.parent(), seat.path.file_name()) else { return Err(Errno::BUSY) };
-    let above = rustix::fs::open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let root = rustix::fs::openat(&above, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let found = mount_of(&root);
-    // an open file keeps it busy
-    drop(root);
-    if found != Some(seat.id) {
+/// Unmounts by the directory above, in which the mount point stays as long as something is mounted on it. Returns `false` if what is there is
+/// another mount with the same number.
+fn unmount_at(seat: &Seat, unique: Option<u64>, flags: UnmountFlags) -> Result<bool, Errno> {
+    let (above, name) = place_of(seat)?;
+    if unique.is_some() && unique_at(&above, name) != unique {
+        return Ok(false);
+    }
+    if unique.is_none() && mount_at(&above, name)? != Some(seat.id) {
         return Err(Errno::BUSY);
     }
-    rustix::mount::unmount(by_descriptor(&above).join(name), flags)
+    let path = by_descriptor(&above).join(name);
+    let mut tries = TRIES;
+    loop {
+        match rustix::mount::unmount(&path, flags) {
+            // also for as long as a child of this process has its descriptors, or somebody looks at it
+            Err(Errno::BUSY) if tries > 0 => tries -= 1,
+            done => return done.map(|()| true),
+        }
+        std::thread::sleep(INTERVAL);
+    }
 }
 
-/// Returns the number of the mount that an open file is in.
-fn mount_of(file: &OwnedFd) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+/// Opens the directory above a mount; returns it and the name of the mount point there.
+fn place_of(seat: &Seat) -> Result<(OwnedFd, &OsStr), Errno> {
+    let (Some(above), Some(name)) = (seat.path.parent(), seat.path.file_name()) else { return Err(Errno::BUSY) };
+    let above = rustix::fs::open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((above, name))
+}
+
+/// Returns the number of the mount at a name, which no other mount ever gets.
+fn unique_at(above: &OwnedFd, name: &OsStr) -> Option<u64> {
+    let wanted = StatxFlags::from_bits_retain(MNT_ID_UNIQUE);
+    // it may be that nobody answers requests
+    let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(above, name, how, wanted).ok()?;
+    (stat.stx_mask & MNT_ID_UNIQUE != 0).then_some(stat.stx_mnt_id)
+}
+
+/// Returns the number of the mount at a name in the mount table.
+fn mount_at(above: &OwnedFd, name: &OsStr) -> Result<Option<u64>, Errno> {
+    let root = rustix::fs::openat(above, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", root.as_raw_fd())).unwrap_or_default();
+    Ok(text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok()))
 }
 
 fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {
@@ -226,7 +267,8 @@ fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {
 impl Seat {
     /// Returns where the mount is by now, if it is mounted.
     fn find(&self, table: &str) -> Option<Seat> {
-        mounts(table).find(|other| (other.id, &other.device) == (self.id, &self.device))
+        let of = |seat: &Seat| (seat.id, seat.device.clone(), seat.source.clone());
+        mounts(table).find(|other| of(other) == of(self))
     }
 }
 
@@ -234,19 +276,26 @@ fn table() -> io::Result<String> {
     std::fs::read_to_string("/proc/self/mountinfo")
 }
 
-/// Returns the mount that is seen at a path.
-fn topmost(path: &Path) -> io::Result<Seat> {
-    let seat = mounts(&table()?).filter(|seat| seat.path == path).last();
+/// Returns the mount that was made at a path between two mount tables; another one may have been put on top of it.
+fn new_mount(before: &str, after: &str, path: &Path, source: &str) -> io::Result<Seat> {
+    let is_ours = |seat: &Seat| seat.path == path && seat.kind == TYPE && seat.source == source;
+    let is_new = |seat: &Seat| mounts(before).all(|old| old != *seat);
+    let seat = mounts(after).filter(|seat| is_ours(seat) && is_new(seat)).last();
     seat.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Returns the lines of a `mountinfo`.
 fn mounts(text: &str) -> impl Iterator<Item = Seat> + Clone + '_ {
     text.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let id = words.next()?.parse().ok()?;
-        let device = words.nth(1)?.to_owned();
-        Some(Seat { id, device, path: unescaped(words.nth(1)?) })
+        let (left, right) = line.split_once(" - ")?;
+        let (mut words, mut rest) = (left.split(' '), right.split(' '));
+        Some(Seat {
+            id: words.next()?.parse().ok()?,
+            device: words.nth(1)?.to_owned(),
+            path: unescaped(words.nth(1)?),
+            kind: rest.next()?.to_owned(),
+            source: unescaped(rest.next()?).into_os_string().into_string().ok()?,
+        })
     })
 }
 
@@ -263,21 +312,39 @@ fn unescaped(word: &str) -> PathBuf {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
 
+    const TABLE: &str = "36 35 98:0 / /mnt\\0401 rw,noatime shared:1 - fuse.zfs tank/a\\040b rw\n\
+40 35 0:5 / /a\\134b rw - proc proc rw\nx\n";
+
+    fn seat(id: u64, device: &str, path: &str) -> Seat {
+        let (kind, source) = if id == 36 { (TYPE, "tank/a b") } else { ("proc", "proc") };
+        let [device, kind, source] = [device, kind, source].map(str::to_owned);
+        Seat { id, device, path: path.into(), kind, source }
+    }
+
     #[test]
     fn mounts_of_a_table() {
-        let text = "36 35 98:0 / /mnt\\0401 rw,noatime shared:1 - fuse.zfs tank/a rw\n40 35 0:5 / /a\\134b rw - proc proc rw\nx\n";
-        let all: Vec<_> = mounts(text).collect();
-        let seat = |id, device: &str, path: &str| Seat { id, device: device.to_owned(), path: path.into() };
+        let all: Vec<_> = mounts(TABLE).collect();
         assert_eq!(all, [seat(36, "98:0", "/mnt 1"), seat(40, "0:5", "/a\\b")]);
         // moved, and another one with the same number
-        assert_eq!(seat(36, "98:0", "/elsewhere").find(text), Some(seat(36, "98:0", "/mnt 1")));
-        assert_eq!(seat(36, "98:1", "/mnt 1").find(text), None);
+        assert_eq!(seat(36, "98:0", "/elsewhere").find(TABLE), Some(seat(36, "98:0", "/mnt 1")));
+        assert_eq!(seat(36, "98:1", "/mnt 1").find(TABLE), None);
+        assert_eq!(Seat { source: "tank/b".to_owned(), ..seat(36, "98:0", "/mnt 1") }.find(TABLE), None);
         assert_eq!(unescaped("a\\9").as_os_str().as_bytes(), b"a\\9");
-        assert!(topmost(Path::new("/proc")).is_ok());
+        assert!(mounts(&table().unwrap()).any(|seat| seat.path == Path::new("/proc")));
+    }
+
+    #[test]
+    fn a_mount_of_another_is_not_taken_for_ours() {
+        let path = Path::new("/mnt 1");
+        assert_eq!(new_mount("", TABLE, path, "tank/a b").unwrap(), seat(36, "98:0", "/mnt 1"));
+        let upper = format!("{TABLE}41 36 0:9 / /mnt\\0401 rw - tmpfs none rw\n");
+        assert_eq!(new_mount("", &upper, path, "tank/a b").unwrap().id, 36);
+        assert!(new_mount("", TABLE, path, "tank").is_err() && new_mount(TABLE, TABLE, path, "tank/a b").is_err());
     }
 }

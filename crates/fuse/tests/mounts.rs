@@ -153,6 +153,25 @@ fn a_mount_whose_path_has_changed_is_found() {
     lab.close();
 }
 
+/// The kernel gives a mount the numbers of another one as soon as that is gone, before its end is seen here.
+#[test]
+fn a_mount_that_ends_takes_no_other_along() {
+    let labs: Vec<Lab> = (0..2).map_while(|_| Lab::unmounted(&[])).collect();
+    std::thread::scope(|scope| {
+        for lab in &labs {
+            scope.spawn(|| {
+                for _ in 0..60 {
+                    let mount = Mount::new(Arc::new(lab.zfs()), &lab.path(""), &Options::new("t")).unwrap();
+                    fs::metadata(lab.path("")).unwrap();
+                    assert!(table(lab).is_some() && !mount.has_ended());
+                    mount.unmount(Unmount::Idle).unwrap();
+                }
+            });
+        }
+    });
+    labs.into_iter().for_each(Lab::close);
+}
+
 #[test]
 fn bad_mount_points_are_refused() {
     let Some(mut lab) = Lab::unmounted(&[]) else { return };
