@@ -65,14 +65,16 @@ impl Mount {
         let served = Served::new(vfs.clone(), acls, options);
         let (device, place) = kernel::mount(point, options, served.kernel_decides())?;
         let place = Arc::new(place);
-        let (line, known, root) = (served.line.clone(), served.known.clone(), served.root);
+        let notifier = Notifier::of(&served);
+        let line = served.line.clone();
         let mut config = Config::default();
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = kernel::open_device().is_ok();
         let end = Arc::new(End::default());
-        let begun = Session::from_fd(served, device, config.acl, config.clone()).and_then(|session| {
-            line.open(session.notifier());
+        let begun = device.try_clone().and_then(|own| {
+            let session = Session::from_fd(served, device, config.acl, config.clone())?;
+            line.open(own);
             let serving = Serving { vfs, mounted, line: line.clone(), place: place.clone(), end: end.clone() };
             serving.begin(session)
         });
@@ -83,7 +85,7 @@ impl Mount {
             return Err(Error::Session { path, source });
         }
         tracing::info!(target: "zuse::fuse", source = options.source, at = %place.path.display(), "mounted");
-        Ok(Mount { place, notifier: Notifier { line, known, root }, end })
+        Ok(Mount { place, notifier, end })
     }
 
     /// Returns the mount point.

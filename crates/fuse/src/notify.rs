@@ -2,56 +2,112 @@
 //!
 //! The kernel locks the directory of a name that it is told of, and may wait for requests about it that are under way: none of this may be called
 //! with a transaction or a lock of the engine held, nor by a thread that answers requests.
+//!
+//! What was read for an answer before the change may be sent behind it. So such answers are waited for ([`under_way`](crate::under_way)); and a
+//! file that the kernel has just been told of, but that it does not know yet, is told of again.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use base::{Errno, ObjectId};
+use base::ObjectId;
 use fuser::INodeNo;
 use parking_lot::Mutex;
 
 use crate::Error;
 use crate::known::{Known, Name};
+use crate::served::Served;
+use crate::under_way::UnderWay;
+
+/// The messages to the kernel (Linux: `fuse_notify_code`).
+const INVAL_INODE: u32 = 2;
+const INVAL_ENTRY: u32 = 3;
+/// Bytes of the head of a message: its length, its code, and a number that is 0.
+const HEAD: usize = 16;
+
+/// How often, and in what intervals, the kernel is told again of a file that it does not know yet.
+const AGAIN: usize = 1000;
+const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The connection by which the kernel is told: there is none before the mount is there, and after its end.
 #[derive(Default)]
-pub(crate) struct Line(Mutex<Option<fuser::Notifier>>);
+pub(crate) struct Line(Mutex<Option<Arc<OwnedFd>>>);
 
 impl Line {
-    pub(crate) fn open(&self, notifier: fuser::Notifier) {
-        *self.0.lock() = Some(notifier);
+    pub(crate) fn open(&self, device: OwnedFd) {
+        *self.0.lock() = Some(Arc::new(device));
     }
 
-    /// Gives up the connection, whose last user ends it.
+    /// Gives up the connection.
     pub(crate) fn close(&self) {
         *self.0.lock() = None;
     }
 
-    pub(crate) fn get(&self) -> Option<fuser::Notifier> {
-        self.0.lock().clone()
+    /// Tells that the attributes of a file changed. Returns whether the kernel knows it, as the others do.
+    pub(crate) fn attributes_changed(&self, node: u64) -> io::Result<bool> {
+        self.inode(node, -1)
+    }
+
+    /// Tells that the contents of a file changed as well.
+    pub(crate) fn contents_changed(&self, node: u64) -> io::Result<bool> {
+        self.inode(node, 0)
+    }
+
+    fn inode(&self, node: u64, offset: i64) -> io::Result<bool> {
+        // to the end
+        let len = 0_i64;
+        self.send(INVAL_INODE, [node.to_ne_bytes(), offset.to_ne_bytes(), len.to_ne_bytes()].concat())
+    }
+
+    /// Tells that a name changed.
+    fn name_changed(&self, dir: u64, name: &[u8]) -> io::Result<bool> {
+        let len = u32::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // and no flags
+        self.send(INVAL_ENTRY, [&dir.to_ne_bytes(), &len.to_ne_bytes()[..], &[0; 4], name, &[0]].concat())
+    }
+
+    fn send(&self, code: u32, body: Vec<u8>) -> io::Result<bool> {
+        let Some(device) = self.0.lock().clone() else { return Ok(true) };
+        let len = u32::try_from(HEAD + body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let message = [&len.to_ne_bytes(), &code.to_ne_bytes(), &[0; 8][..], &body].concat();
+        match rustix::io::retry_on_intr(|| rustix::io::write(&device, &message)) {
+            Ok(_) => Ok(true),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
+            // the mount is no more
+            Err(rustix::io::Errno::NODEV | rustix::io::Errno::NOTCONN) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 /// Tells the kernel of changes. Cheap to clone; once the mount has ended nothing needs to be told, and all succeeds.
 #[derive(Clone)]
 pub struct Notifier {
-    pub(crate) line: Arc<Line>,
-    pub(crate) known: Arc<Known>,
-    pub(crate) root: ObjectId,
+    line: Arc<Line>,
+    known: Arc<Known>,
+    under_way: Arc<UnderWay>,
+    root: ObjectId,
 }
 
 impl Notifier {
+    pub(crate) fn of(served: &Served) -> Notifier {
+        Notifier {
+            line: served.line.clone(),
+            known: served.known.clone(),
+            under_way: served.under_way.clone(),
+            root: served.root,
+        }
+    }
+
     /// Tells that the contents or the attributes of a file changed.
     ///
     /// # Errors
     /// If the kernel does not take it.
     pub fn changed(&self, id: ObjectId) -> Result<(), Error> {
-        if id != self.root && self.known.generation(id).is_none() {
-            return Ok(());
-        }
-        self.tell(|notifier| notifier.inval_inode(self.node(id), 0, 0))
+        self.under_way.wait();
+        let mut again = AGAIN;
+        self.file_changed(id, &mut again)
     }
 
     /// Tells that a name in a directory appeared, disappeared, or names another file.
@@ -60,7 +116,7 @@ impl Notifier {
     /// If the kernel does not take it.
     pub fn renamed(&self, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         self.changed(dir)?;
-        self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(name)))
+        self.name_changed(dir, name)
     }
 
     /// Tells that any file may have changed. A file that the kernel does not take does not keep the others from it.
@@ -68,31 +124,37 @@ impl Notifier {
     /// # Errors
     /// The first of those of the kernel.
     pub fn all_changed(&self) -> Result<(), Error> {
-        let mut done = self.tell(|notifier| notifier.inval_inode(INodeNo::ROOT, 0, 0));
+        self.under_way.wait();
+        let mut again = AGAIN;
+        let mut done = self.file_changed(self.root, &mut again);
         for Name { id, name } in self.known.names() {
             if let Some((dir, name)) = name {
-                let told = self.tell(|notifier| notifier.inval_entry(self.node(dir), OsStr::from_bytes(&name)));
-                done = done.and(told);
+                done = done.and(self.name_changed(dir, &name));
             }
-            done = done.and(self.tell(|notifier| notifier.inval_inode(self.node(id), 0, 0)));
+            done = done.and(self.file_changed(id, &mut again));
         }
         done
     }
 
-    fn node(&self, id: ObjectId) -> INodeNo {
-        if id == self.root { INodeNo::ROOT } else { INodeNo(id.0) }
+    fn name_changed(&self, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
+        self.line.name_changed(self.node(dir), name).map(|_| ()).map_err(Error::Notify)
     }
 
-    fn tell(&self, what: impl FnOnce(&fuser::Notifier) -> io::Result<()>) -> Result<(), Error> {
-        let Some(notifier) = self.line.get() else { return Ok(()) };
-        match what(&notifier) {
-            Err(error) if !has_ended(&error) => Err(Error::Notify(error)),
-            _ => Ok(()),
+    /// Tells that a file changed, if the kernel knows it or is going to: the answer that tells of it may be sent, and not read yet. One that it has
+    /// forgotten is not known here either as soon as that is told. `again` is how often more may be waited for that.
+    fn file_changed(&self, id: ObjectId, again: &mut usize) -> Result<(), Error> {
+        while id == self.root || self.known.generation(id).is_some() {
+            let is_known = self.line.contents_changed(self.node(id)).map_err(Error::Notify)?;
+            if is_known || *again == 0 {
+                break;
+            }
+            *again -= 1;
+            std::thread::sleep(INTERVAL);
         }
+        Ok(())
     }
-}
 
-/// True if the mount is no more.
-fn has_ended(error: &io::Error) -> bool {
-    [Errno::ENODEV.raw(), Errno::ENOTCONN.raw()].contains(&error.raw_os_error().unwrap_or(0))
+    fn node(&self, id: ObjectId) -> u64 {
+        if id == self.root { INodeNo::ROOT.0 } else { id.0 }
+    }
 }

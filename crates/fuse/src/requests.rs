@@ -89,6 +89,7 @@ impl Filesystem for Served {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _answering = self.under_way.begin();
         self.answer_entry(self.lookup(req, parent, name), reply);
     }
 
@@ -97,6 +98,7 @@ impl Filesystem for Served {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _answering = self.under_way.begin();
         match self.getattr(ino) {
             Ok(attr) => reply.attr(&self.attr_ttl, &attr),
             Err(error) => reply.error(errno(error)),
@@ -121,6 +123,7 @@ impl Filesystem for Served {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _answering = self.under_way.begin();
         let change = Change { mode, uid, gid, size, atime, mtime, is_open: fh.is_some() };
         match self.setattr(req, ino, &change) {
             Ok(attr) => reply.attr(&self.attr_ttl, &attr),
@@ -136,10 +139,12 @@ impl Filesystem for Served {
     }
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+        let _answering = self.under_way.begin();
         self.answer_entry(self.mknod(req, parent, name, (mode, umask), rdev), reply);
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let _answering = self.under_way.begin();
         let new = NewFile { umask, ..NewFile::new(Kind::Directory, mode) };
         self.answer_entry(self.make(req, parent, name, &new), reply);
     }
@@ -153,6 +158,7 @@ impl Filesystem for Served {
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _answering = self.under_way.begin();
         let new = NewFile::symlink(target.as_os_str().as_bytes());
         self.answer_entry(self.make(req, parent, link_name, &new), reply);
     }
@@ -171,6 +177,7 @@ impl Filesystem for Served {
     }
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let _answering = self.under_way.begin();
         self.answer_entry(self.link(req, ino, newparent, newname), reply);
     }
 
@@ -188,6 +195,7 @@ impl Filesystem for Served {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _answering = self.under_way.begin();
         match self.create(req, parent, name, (mode, umask), flags) {
             Ok((Entry { attr, generation, name_ttl }, Opened { handle, flags })) => {
                 let ttl = self.attr_ttl.min(name_ttl);
@@ -261,6 +269,7 @@ impl Filesystem for Served {
     }
 
     fn readdirplus(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let _answering = self.under_way.begin();
         match self.readdirplus(ino, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),

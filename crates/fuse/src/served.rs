@@ -16,6 +16,7 @@ use crate::caller::Callers;
 use crate::convert::file_attr;
 use crate::known::Known;
 use crate::notify::Line;
+use crate::under_way::UnderWay;
 use crate::waiters::Waiters;
 
 /// The result of a request.
@@ -58,6 +59,7 @@ pub(crate) struct Served {
     pub(crate) root: ObjectId,
     pub(crate) known: Arc<Known>,
     pub(crate) waiters: Waiters,
+    pub(crate) under_way: Arc<UnderWay>,
     pub(crate) acls: AclKind,
     callers: Callers,
     open: Mutex<Open>,
@@ -83,6 +85,7 @@ impl Served {
             root,
             known: Arc::default(),
             waiters: Waiters::new(),
+            under_way: Arc::default(),
             acls,
             callers: Callers::new(),
             open: Mutex::default(),
@@ -227,10 +230,8 @@ pub(crate) struct Stale {
 impl Stale {
     /// Tells the kernel to drop the attributes.
     pub(crate) fn tell(&self) {
-        if let Some(notifier) = self.line.get() {
-            // nothing is to be done if the mount has gone
-            let _ = notifier.inval_inode(INodeNo(self.node), -1, 0);
-        }
+        // nothing is to be done if the mount has gone, or the kernel does not know the file
+        let _ = self.line.attributes_changed(self.node);
     }
 
     /// Tells it that the end of the file is not where it appended: in a thread of its own also to drop the pages that it has put there.
@@ -241,8 +242,6 @@ impl Stale {
     /// Tells it to drop the pages as well, of which it first writes the changed ones. This waits for other requests about the file, so that no
     /// thread that answers requests may call it.
     pub(crate) fn tell_contents(&self) {
-        if let Some(notifier) = self.line.get() {
-            let _ = notifier.inval_inode(INodeNo(self.node), 0, 0);
-        }
+        let _ = self.line.contents_changed(self.node);
     }
 }

@@ -7,12 +7,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{Errno, ObjectId};
 use fuse::{Mount, Options, Unmount};
 use lab::Lab;
-use zpl::live::{Cred, NewFile, Still};
+use zpl::live::{Cred, NewFile, SetAttr, Still};
 use zpl::{FileFlags, Kind};
 
 const ROOT: Cred = Cred::ROOT;
@@ -261,6 +262,42 @@ fn changes_behind_the_mount_are_seen() {
     assert!(!lab.path("d/g").exists() && !lab.path("h").exists());
     assert!(!lab.path("first").exists() && !lab.path("second").exists());
     assert_eq!(fs::read(lab.path("d/moved")).unwrap(), b"h");
+    drop(zfs);
+    lab.close();
+}
+
+/// A change that is told holds for who looked the file up just before, too.
+#[test]
+fn a_change_is_told_during_lookups() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    let (zfs, tell) = (lab.zfs(), lab.mounted().notifier().clone());
+    let (root, round) = (zfs.fs().root(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    match round.load(Ordering::Relaxed) {
+                        usize::MAX => break,
+                        n => drop(fs::metadata(lab.path(&format!("f{n}")))),
+                    }
+                }
+            });
+        }
+        let mut stale = Vec::new();
+        for n in 1..1500 {
+            let name = format!("f{n}");
+            round.store(n, Ordering::Relaxed);
+            let id = zfs.create(&ROOT, root, name.as_bytes(), &NewFile::new(Kind::File, 0o666)).unwrap().0;
+            std::hint::black_box((0..n % 50 * 200).sum::<usize>());
+            zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+            tell.changed(id).unwrap();
+            if fs::metadata(lab.path(&name)).unwrap().mode() & 0o777 != 0o600 {
+                stale.push(n);
+            }
+        }
+        round.store(usize::MAX, Ordering::Relaxed);
+        assert!(stale.is_empty(), "{stale:?}");
+    });
     drop(zfs);
     lab.close();
 }
