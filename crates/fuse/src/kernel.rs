@@ -49,13 +49,24 @@ pub(crate) struct Place {
     unique: Option<u64>,
 }
 
+impl Place {
+    /// Returns the device in the mount table.
+    pub(crate) fn device(&self) -> &str {
+        &self.seat.device
+    }
+}
+
 /// A line of the mount table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Seat {
     /// The number of the mount.
     id: u64,
+    /// That of the mount in which it is.
+    above: u64,
     /// The device that it shows.
     device: String,
+    /// The directory there that it shows.
+    root: PathBuf,
     /// The mount point.
     path: PathBuf,
     /// The type of the file system.
@@ -284,6 +295,21 @@ fn new_mount(before: &str, after: &str, path: &Path, source: &str) -> io::Result
     seat.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// Returns the places in the file system of a device where others are mounted, as paths from its root; none if the mount table cannot be read.
+pub(crate) fn mounts_in(device: &str) -> Vec<PathBuf> {
+    let Ok(table) = table() else { return Vec::new() };
+    places_in(device, &table)
+}
+
+fn places_in(device: &str, table: &str) -> Vec<PathBuf> {
+    let ours: Vec<Seat> = mounts(table).filter(|seat| seat.device == device).collect();
+    let place = |inner: Seat| {
+        let outer = ours.iter().find(|outer| outer.id == inner.above && outer.id != inner.id)?;
+        Some(outer.root.join(inner.path.strip_prefix(&outer.path).ok()?))
+    };
+    mounts(table).filter_map(place).collect()
+}
+
 /// Returns the lines of a `mountinfo`.
 fn mounts(text: &str) -> impl Iterator<Item = Seat> + Clone + '_ {
     text.lines().filter_map(|line| {
@@ -291,8 +317,10 @@ fn mounts(text: &str) -> impl Iterator<Item = Seat> + Clone + '_ {
         let (mut words, mut rest) = (left.split(' '), right.split(' '));
         Some(Seat {
             id: words.next()?.parse().ok()?,
-            device: words.nth(1)?.to_owned(),
-            path: unescaped(words.nth(1)?),
+            above: words.next()?.parse().ok()?,
+            device: words.next()?.to_owned(),
+            root: unescaped(words.next()?),
+            path: unescaped(words.next()?),
             kind: rest.next()?.to_owned(),
             source: unescaped(rest.next()?).into_os_string().into_string().ok()?,
         })
@@ -324,7 +352,7 @@ mod tests {
     fn seat(id: u64, device: &str, path: &str) -> Seat {
         let (kind, source) = if id == 36 { (TYPE, "tank/a b") } else { ("proc", "proc") };
         let [device, kind, source] = [device, kind, source].map(str::to_owned);
-        Seat { id, device, path: path.into(), kind, source }
+        Seat { id, above: 35, device, root: "/".into(), path: path.into(), kind, source }
     }
 
     #[test]
@@ -346,5 +374,18 @@ mod tests {
         let upper = format!("{TABLE}41 36 0:9 / /mnt\\0401 rw - tmpfs none rw\n");
         assert_eq!(new_mount("", &upper, path, "tank/a b").unwrap().id, 36);
         assert!(new_mount("", TABLE, path, "tank").is_err() && new_mount(TABLE, TABLE, path, "tank/a b").is_err());
+    }
+
+    #[test]
+    fn mounts_inside_of_one_and_of_its_bind_mounts() {
+        let table = "36 35 0:50 / /m rw - fuse.zfs t rw\n\
+40 36 0:5 / /m/d/e rw - tmpfs none rw\n\
+41 40 0:6 / /m/d/e/below rw - tmpfs none rw\n\
+42 35 0:50 /d /bind rw - fuse.zfs t rw\n\
+43 42 0:7 / /bind/x rw - tmpfs none rw\n\
+44 36 0:50 /x /m/y rw - fuse.zfs t rw\n";
+        let places = places_in("0:50", table);
+        assert_eq!(places, ["/d/e", "/d/x", "/y"].map(PathBuf::from));
+        assert_eq!(places_in("0:9", table), [] as [PathBuf; 0]);
     }
 }

@@ -93,6 +93,11 @@ impl Known {
         self.shard(id).lock().get(&id).map(|file| file.generation)
     }
 
+    /// Returns the directory and the name by which the kernel knows a file.
+    pub(crate) fn name(&self, id: ObjectId) -> Option<(ObjectId, Box<[u8]>)> {
+        self.shard(id).lock().get(&id)?.name.clone()
+    }
+
     /// Holds a file that has no name any more, if the kernel knows it.
     pub(crate) fn hold(&self, id: ObjectId, handle: Handle) {
         let mut files = self.shard(id).lock();

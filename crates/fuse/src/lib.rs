@@ -58,6 +58,12 @@
 //! behind the mount, the pages are dropped once the write is answered. The requests of one long write are sent one by one, so that they are
 //! appended in order.
 //!
+//! # Mounts inside of a mount
+//! If the kernel believes that a directory is gone, or another, it takes away all that is mounted there and below. It believes it whenever a lookup
+//! of a name that it knows fails, for whatever reason, and whenever it is told to forget a name ([`below`]). So a lookup that fails for another
+//! reason than that there is no such name, be it that the caller may not search the directory, fails with ENOMEM where other file systems
+//! are mounted behind the name: that alone leaves them. And a name behind which there are mounts is not forgotten but looked up again.
+//!
 //! # Set-id bits
 //! With `FUSE_HANDLE_KILLPRIV_V2` it is for the engine to clear them on writes, truncations and changes of owners, and to remove
 //! capabilities of programs; otherwise the kernel would ask for `security.capability` before each write. The request of a write says
@@ -84,6 +90,9 @@
 //!   options of mounting say.
 //! * `sync(1)` and `syncfs` do not reach this side; `fsync` does, and a txg is synced every few seconds.
 //! * With `acltype=nfsv4` FIFOs and sockets are open to whoever may search their directories.
+//! * Mounts inside are left alone if this process sees them: those of another mount namespace alone may be taken away. There, whom a mount with
+//!   `acltype=nfsv4` refuses gets ENOMEM instead of EACCES. Before Linux 6.2 a name with mounts behind it is only looked up again when it has been
+//!   cached for [`Options::cache`], whatever is told of it.
 //! * `access` of a program that is not set-uid counts the capabilities in effect, as it cannot be told from `chdir`; Linux itself would count none
 //!   of a user other than root.
 //! * A caller of another PID namespace has the number 0: he is taken for a user without other groups, or for root with all capabilities.
@@ -93,6 +102,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod below;
 mod caller;
 mod contents;
 mod convert;

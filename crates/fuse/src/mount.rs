@@ -65,6 +65,7 @@ impl Mount {
         let served = Served::new(vfs.clone(), acls, options);
         let (device, place) = kernel::mount(point, options, served.kernel_decides())?;
         let place = Arc::new(place);
+        served.below.is_mounted(place.device());
         let notifier = Notifier::of(&served);
         let line = served.line.clone();
         let mut config = Config::default();

@@ -35,6 +35,19 @@ struct Listed {
 impl Served {
     /// Looks up a name. Those of the directory itself and of the one above are for file handles of NFS, the first also of files.
     pub(crate) fn lookup(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<Entry> {
+        match self.find(req, dir, name) {
+            // whatever else the kernel is told it takes for a name that is gone, and unmounts what is there
+            Err(error) if error != Errno::ENOENT && self.has_mounts(dir, name) => Err(Errno::ENOMEM),
+            found => found,
+        }
+    }
+
+    /// True if a name leads to mounts inside of this one.
+    fn has_mounts(&self, dir: INodeNo, name: &OsStr) -> bool {
+        self.below.inner().are_behind(self.open_file(dir), name.as_bytes())
+    }
+
+    fn find(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<Entry> {
         let (dir, name) = (self.file(dir)?, name.as_bytes());
         match name {
             b"." => self.entry(dir, None),

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::ObjectId;
@@ -16,6 +17,7 @@ use fuser::INodeNo;
 use parking_lot::Mutex;
 
 use crate::Error;
+use crate::below::{Below, Inner};
 use crate::known::{Known, Name};
 use crate::served::Served;
 use crate::under_way::UnderWay;
@@ -23,6 +25,8 @@ use crate::under_way::UnderWay;
 /// The messages to the kernel (Linux: `fuse_notify_code`).
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
+/// The name is looked up again, and stays until then, with what is mounted there.
+const EXPIRE_ONLY: u32 = 1;
 /// Bytes of the head of a message: its length, its code, and a number that is 0.
 const HEAD: usize = 16;
 
@@ -32,16 +36,24 @@ const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The connection by which the kernel is told: there is none before the mount is there, and after its end.
 #[derive(Default)]
-pub(crate) struct Line(Mutex<Option<Arc<OwnedFd>>>);
+pub(crate) struct Line {
+    device: Mutex<Option<Arc<OwnedFd>>>,
+    /// The kernel knows [`EXPIRE_ONLY`].
+    expires: AtomicBool,
+}
 
 impl Line {
     pub(crate) fn open(&self, device: OwnedFd) {
-        *self.0.lock() = Some(Arc::new(device));
+        *self.device.lock() = Some(Arc::new(device));
     }
 
     /// Gives up the connection.
     pub(crate) fn close(&self) {
-        *self.0.lock() = None;
+        *self.device.lock() = None;
+    }
+
+    pub(crate) fn kernel_expires(&self, expires: bool) {
+        self.expires.store(expires, Ordering::Relaxed);
     }
 
     /// Tells that the attributes of a file changed. Returns whether the kernel knows it, as the others do.
@@ -60,15 +72,19 @@ impl Line {
         self.send(INVAL_INODE, [node.to_ne_bytes(), offset.to_ne_bytes(), len.to_ne_bytes()].concat())
     }
 
-    /// Tells that a name changed.
-    fn name_changed(&self, dir: u64, name: &[u8]) -> io::Result<bool> {
+    /// Tells that a name changed; if mounts are behind it, it has to be looked up, for which not all kernels can be told.
+    fn name_changed(&self, dir: u64, name: &[u8], has_mounts: bool) -> io::Result<bool> {
+        if has_mounts && !self.expires.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let flags = if has_mounts { EXPIRE_ONLY } else { 0 };
         let len = u32::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // and no flags
-        self.send(INVAL_ENTRY, [&dir.to_ne_bytes(), &len.to_ne_bytes()[..], &[0; 4], name, &[0]].concat())
+        let words = [len.to_ne_bytes(), flags.to_ne_bytes()].concat();
+        self.send(INVAL_ENTRY, [&dir.to_ne_bytes(), &words[..], name, &[0]].concat())
     }
 
     fn send(&self, code: u32, body: Vec<u8>) -> io::Result<bool> {
-        let Some(device) = self.0.lock().clone() else { return Ok(true) };
+        let Some(device) = self.device.lock().clone() else { return Ok(true) };
         let len = u32::try_from(HEAD + body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let message = [&len.to_ne_bytes(), &code.to_ne_bytes(), &[0; 8][..], &body].concat();
         match rustix::io::retry_on_intr(|| rustix::io::write(&device, &message)) {
@@ -87,6 +103,7 @@ pub struct Notifier {
     line: Arc<Line>,
     known: Arc<Known>,
     under_way: Arc<UnderWay>,
+    below: Arc<Below>,
     root: ObjectId,
 }
 
@@ -96,6 +113,7 @@ impl Notifier {
             line: served.line.clone(),
             known: served.known.clone(),
             under_way: served.under_way.clone(),
+            below: served.below.clone(),
             root: served.root,
         }
     }
@@ -110,34 +128,37 @@ impl Notifier {
         self.file_changed(id, &mut again)
     }
 
-    /// Tells that a name in a directory appeared, disappeared, or names another file.
+    /// Tells that a name in a directory appeared, disappeared, or names another file. If other file systems are mounted behind it, the kernel looks it
+    /// up again when it is used next; Linux before 6.2 when it has been cached for [`Options::cache`](crate::Options::cache).
     ///
     /// # Errors
     /// If the kernel does not take it.
     pub fn renamed(&self, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
         self.changed(dir)?;
-        self.name_changed(dir, name)
+        self.name_changed(&self.below.inner(), dir, name)
     }
 
-    /// Tells that any file may have changed. A file that the kernel does not take does not keep the others from it.
+    /// Tells that any file may have changed. A file that the kernel does not take does not keep the others from it. For names behind which other
+    /// file systems are mounted see [`Notifier::renamed`].
     ///
     /// # Errors
     /// The first of those of the kernel.
     pub fn all_changed(&self) -> Result<(), Error> {
         self.under_way.wait();
-        let mut again = AGAIN;
+        let (inner, mut again) = (self.below.inner(), AGAIN);
         let mut done = self.file_changed(self.root, &mut again);
         for Name { id, name } in self.known.names() {
             if let Some((dir, name)) = name {
-                done = done.and(self.name_changed(dir, &name));
+                done = done.and(self.name_changed(&inner, dir, &name));
             }
             done = done.and(self.file_changed(id, &mut again));
         }
         done
     }
 
-    fn name_changed(&self, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
-        self.line.name_changed(self.node(dir), name).map(|_| ()).map_err(Error::Notify)
+    fn name_changed(&self, inner: &Inner<'_>, dir: ObjectId, name: &[u8]) -> Result<(), Error> {
+        let told = self.line.name_changed(self.node(dir), name, inner.are_behind(dir, name));
+        told.map(|_| ()).map_err(Error::Notify)
     }
 
     /// Tells that a file changed, if the kernel knows it or is going to: the answer that tells of it may be sent, and not read yet. One that it has

@@ -77,6 +77,7 @@ impl Filesystem for Served {
             return Err(std::io::ErrorKind::Unsupported.into());
         }
         let wanted = (WANTED | acls) & config.capabilities();
+        self.line.kernel_expires(config.capabilities().contains(InitFlags::FUSE_HAS_EXPIRE_ONLY));
         // all of these are possible
         let _ = config.add_capabilities(wanted);
         let _ = config.set_max_write(MAX_WRITE);

@@ -12,6 +12,7 @@ use zpl::live::{AclKind, Cred, Handle, Stat, Vfs};
 use zpl::{Attrs, Kind};
 
 use crate::Options;
+use crate::below::Below;
 use crate::caller::Callers;
 use crate::convert::file_attr;
 use crate::known::Known;
@@ -60,6 +61,7 @@ pub(crate) struct Served {
     pub(crate) known: Arc<Known>,
     pub(crate) waiters: Waiters,
     pub(crate) under_way: Arc<UnderWay>,
+    pub(crate) below: Arc<Below>,
     pub(crate) acls: AclKind,
     callers: Callers,
     open: Mutex<Open>,
@@ -75,7 +77,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new(vfs: Arc<dyn Vfs>, acls: AclKind, options: &Options) -> Served {
-        let root = vfs.root();
+        let (root, known) = (vfs.root(), Arc::<Known>::default());
         // a cached name is passed by whoever may search its directory, which the kernel does not know of NFSv4 ACLs; and it stays when the
         // entry is removed by another spelling
         let cached = acls != AclKind::Nfs4 && vfs.names_are_exact();
@@ -83,9 +85,10 @@ impl Served {
         Served {
             vfs,
             root,
-            known: Arc::default(),
+            known: known.clone(),
             waiters: Waiters::new(),
             under_way: Arc::default(),
+            below: Arc::new(Below::new(known, root)),
             acls,
             callers: Callers::new(),
             open: Mutex::default(),
