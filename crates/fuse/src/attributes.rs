@@ -1,11 +1,12 @@
 //! Requests about attributes, and about space.
 
-use base::Errno;
-use fuser::{FileAttr, INodeNo, Request, TimeOrNow};
-use zpl::live::{SetAttr, StatFs};
+use base::{Errno, ObjectId};
+use fuser::{FileAttr, INodeNo, ReplyAttr, Request, TimeOrNow};
+use zpl::live::{Cred, SetAttr, StatFs, Vfs};
 
-use crate::convert::given_time;
+use crate::convert::{errno, file_attr, given_time};
 use crate::served::{Answer, Served};
+use crate::under_way::Answering;
 
 /// The permission bits of an `access`.
 const RWX: i32 = 7;
@@ -47,26 +48,37 @@ impl Change {
 
 impl Served {
     pub(crate) fn getattr(&self, file: INodeNo) -> Answer<FileAttr> {
-        self.attr(self.file(file)?)
+        attr_of(&*self.vfs, self.file(file)?)
     }
 
-    pub(crate) fn setattr(&self, req: &Request, file: INodeNo, change: &Change) -> Answer<FileAttr> {
-        let id = self.file(file)?;
-        let caller = self.caller(req);
-        if let Some(size) = change.size {
-            let caller = self.cutter(req, id, caller.clone())?;
+    /// Changes attributes, and answers; a change of the size in another thread, as what is cut off may be long.
+    pub(crate) fn setattr(&self, req: &Request, file: INodeNo, change: Change, answering: Answering, reply: ReplyAttr) {
+        let id = match self.file(file) {
+            Ok(id) => id,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let (caller, vfs, ttl) = (self.caller(req), self.vfs.clone(), self.attr_ttl);
+        let answer = move |done: Answer<FileAttr>| {
+            match done {
+                Ok(attr) => reply.attr(&ttl, &attr),
+                Err(error) => reply.error(errno(error)),
+            }
+            drop(answering);
+        };
+        let Some(size) = change.size else { return answer(change_attributes(&*vfs, id, &caller, &change)) };
+        let cutter = match self.cutter(req, id, caller.clone()) {
+            Ok(cutter) => cutter,
+            Err(error) => return answer(Err(error)),
+        };
+        self.waiters.run(move || {
             let cut = if change.is_open {
-                self.vfs.truncate(&caller, id, size)
+                vfs.truncate(&cutter, id, size)
             } else {
-                self.vfs.setattr(&caller, id, &SetAttr { size: Some(size), ..SetAttr::default() })
+                vfs.setattr(&cutter, id, &SetAttr { size: Some(size), ..SetAttr::default() })
             };
-            cut.map_err(|error| error.errno())?;
-        }
-        let set = change.set();
-        if set != SetAttr::default() {
-            self.vfs.setattr(&caller, id, &set).map_err(|error| error.errno())?;
-        }
-        self.attr(id)
+            let cut = cut.map_err(|error| error.errno());
+            answer(cut.and_then(|_| change_attributes(&*vfs, id, &caller, &change)));
+        });
     }
 
     /// Checks a caller's permissions. The kernel asks only if it does not decide.
@@ -78,6 +90,21 @@ impl Served {
     pub(crate) fn statfs(&self) -> Answer<StatFs> {
         self.vfs.statfs().map_err(|error| error.errno())
     }
+}
+
+/// Changes the attributes but for the size, and returns all.
+fn change_attributes(vfs: &dyn Vfs, id: ObjectId, caller: &Cred, change: &Change) -> Answer<FileAttr> {
+    let set = change.set();
+    if set != SetAttr::default() {
+        vfs.setattr(caller, id, &set).map_err(|error| error.errno())?;
+    }
+    attr_of(vfs, id)
+}
+
+/// Returns the attributes of a file, with the number that is shown; it is not that of the kernel for the root.
+fn attr_of(vfs: &dyn Vfs, id: ObjectId) -> Answer<FileAttr> {
+    let stat = vfs.getattr(id).map_err(|error| error.errno())?;
+    Ok(file_attr(&stat, stat.inode))
 }
 
 #[cfg(test)]

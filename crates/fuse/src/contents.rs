@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use base::{Errno, ObjectId};
-use fuser::{FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyWrite, Request, WriteFlags};
+use fuser::{
+    FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyData, ReplyEmpty, ReplyWrite, Request, WriteFlags,
+};
 use zpl::FileFlags;
 use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
 
@@ -27,6 +29,9 @@ const MAY_APPEND: u8 = 8;
 const KEEP_SIZE: i32 = 0x01;
 const PUNCH_HOLE: i32 = 0x02;
 const ZERO_RANGE: i32 = 0x10;
+
+/// The longest copy of one request: the caller makes another for the rest.
+const COPY_MAX: u64 = 64 << 20;
 
 /// Kinds of `lseek` that the kernel leaves to us.
 const SEEK_DATA: i32 = 3;
@@ -87,11 +92,9 @@ impl Served {
         Ok(caller.with_caps(caps))
     }
 
-    /// Tells the kernel that set-id bits may be gone, after a change by a caller who could lose them: it does not look at the mode again.
-    fn stale_after(&self, caller: &Cred, id: ObjectId) {
-        if !caller.has(Caps::FSETID) {
-            self.stale(id).tell();
-        }
+    /// Returns the file if set-id bits may be gone after a change by this caller: the kernel does not look at the mode again.
+    fn stale_after(&self, caller: &Cred, id: ObjectId) -> Option<Stale> {
+        (!caller.has(Caps::FSETID)).then(|| self.stale(id))
     }
 
     pub(crate) fn read(&self, file: INodeNo, offset: u64, size: u32, reply: ReplyData) {
@@ -159,7 +162,7 @@ impl Served {
     }
 
     /// Waits in another thread until a file is on stable storage, and answers then.
-    pub(crate) fn fsync(&self, file: INodeNo, reply: fuser::ReplyEmpty) {
+    pub(crate) fn fsync(&self, file: INodeNo, reply: ReplyEmpty) {
         let (vfs, id): (Arc<dyn Vfs>, ObjectId) = (self.vfs.clone(), self.open_file(file));
         self.waiters.run(move || match vfs.fsync(id) {
             Ok(()) => reply.ok(),
@@ -176,12 +179,12 @@ impl Served {
         reply: ReplyWrite,
     ) {
         let (from, to) = ((self.open_file(from.0), from.1), (self.open_file(to.0), to.1));
-        let (vfs, len) = (self.vfs.clone(), len.min(u32::MAX.into()));
+        let (vfs, len) = (self.vfs.clone(), len.min(COPY_MAX));
         let caller = match self.cutter(req, to.0, self.caller(req)) {
             Ok(caller) => caller,
             Err(error) => return reply.error(errno(error)),
         };
-        let stale = (!caller.has(Caps::FSETID)).then(|| self.stale(to.0));
+        let stale = self.stale_after(&caller, to.0);
         self.waiters.run(move || {
             let done = vfs.copy_range(&caller, from, to, len);
             if let Some(stale) = stale {
@@ -194,21 +197,41 @@ impl Served {
         });
     }
 
-    pub(crate) fn fallocate(&self, req: &Request, file: INodeNo, offset: u64, len: u64, mode: i32) -> Answer<()> {
-        if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
-            return Err(Errno::ENOTSUP);
-        }
+    /// Changes what is allocated of a range, in another thread, as that may be long.
+    pub(crate) fn fallocate(
+        &self,
+        req: &Request,
+        file: INodeNo,
+        (offset, len): (u64, u64),
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
         let id = self.open_file(file);
-        let caller = self.cutter(req, id, self.caller(req))?;
-        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
-        let keep_size = mode & KEEP_SIZE != 0;
-        let done = if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
-            self.vfs.allocate(&caller, id, offset..end, keep_size)
-        } else {
-            self.vfs.punch(&caller, id, offset..end, keep_size)
+        let asked = || {
+            if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
+                return Err(Errno::ENOTSUP);
+            }
+            Ok((self.cutter(req, id, self.caller(req))?, offset.checked_add(len).ok_or(Errno::EFBIG)?))
         };
-        self.stale_after(&caller, id);
-        done.map_err(|error| error.errno())
+        let (caller, end) = match asked() {
+            Ok(asked) => asked,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let (vfs, stale, keep_size) = (self.vfs.clone(), self.stale_after(&caller, id), mode & KEEP_SIZE != 0);
+        self.waiters.run(move || {
+            let done = if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
+                vfs.allocate(&caller, id, offset..end, keep_size)
+            } else {
+                vfs.punch(&caller, id, offset..end, keep_size)
+            };
+            if let Some(stale) = stale {
+                stale.tell();
+            }
+            match done {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error.errno())),
+            }
+        });
     }
 
     /// Looks for data or a hole. A file that may be mapped for writing is all data: its pages may have changed, and the engine does not have them

@@ -71,8 +71,9 @@
 //! are dropped if bits may have been cleared.
 //!
 //! # Waiting
-//! `fsync`, synchronous writes and copies of ranges may take long, and many at a time make the intent log efficient. They are handed to
-//! threads of their own ([`waiters`]), as many as wait, up to a limit. Everything else is answered by the thread that took the request.
+//! `fsync`, synchronous writes, copies of ranges and changes of sizes may take long, and many at a time make the intent log efficient. They are
+//! handed to threads of their own ([`waiters`]), as many as wait, up to a limit, beyond which they wait for a thread. Everything else is answered
+//! by the thread that took the request.
 //!
 //! # The end
 //! A mount ends when it is unmounted, by [`Mount::unmount`] or by anybody else; the threads see the end of the device, and [`Mount::wait`]

@@ -6,8 +6,8 @@ use zpl::live::{AclKind, Temporary};
 
 /// How long names and attributes are cached.
 const CACHE: Duration = Duration::from_secs(60);
-/// Threads that answer requests.
-const THREADS: usize = 16;
+/// Threads that answer requests. Each has a buffer of 16 MiB; what waits long is handed to others.
+const THREADS: usize = 4;
 
 /// How a file system is mounted. The default is what `zfs mount` does without options for a dataset with default properties.
 #[derive(Clone, PartialEq, Eq, Debug)]

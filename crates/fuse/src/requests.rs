@@ -124,12 +124,9 @@ impl Filesystem for Served {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _answering = self.under_way.begin();
+        let answering = self.under_way.begin();
         let change = Change { mode, uid, gid, size, atime, mtime, is_open: fh.is_some() };
-        match self.setattr(req, ino, &change) {
-            Ok(attr) => reply.attr(&self.attr_ttl, &attr),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.setattr(req, ino, change, answering, reply);
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -353,7 +350,7 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        answer_empty(self.fallocate(req, ino, offset, length, mode), reply);
+        self.fallocate(req, ino, (offset, length), mode, reply);
     }
 
     fn lseek(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {

@@ -86,7 +86,7 @@ impl Served {
             vfs,
             root,
             known: known.clone(),
-            waiters: Waiters::new(),
+            waiters: Waiters::default(),
             under_way: Arc::default(),
             below: Arc::new(Below::new(known, root)),
             acls,
@@ -144,13 +144,6 @@ impl Served {
             // what cannot be read fails by itself
             Err(_) => Ok(id),
         }
-    }
-
-    /// Returns the attributes of a file.
-    pub(crate) fn attr(&self, id: ObjectId) -> Answer<FileAttr> {
-        let stat = self.stat(id)?;
-        // the number that is shown; it is not that of the kernel for the root
-        Ok(file_attr(&stat, stat.inode))
     }
 
     pub(crate) fn stat(&self, id: ObjectId) -> Answer<Stat> {

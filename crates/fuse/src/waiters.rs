@@ -1,118 +1,149 @@
-//! Threads for requests that wait: as many as there are such requests, up to a limit; none after some idle seconds.
+//! Threads for requests that wait: as many as there are such requests, up to a limit, beyond which requests wait for a thread; none after some
+//! idle seconds.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 
 /// The maximum number of threads.
 const THREADS_MAX: usize = 128;
-/// How long a thread waits for another request.
+/// The maximum number of jobs that wait for a thread.
+const QUEUE_MAX: usize = 1024;
+/// How long a thread waits for another job.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// A job, which is told whether it runs in a thread of its own.
 type Job = Box<dyn FnOnce(bool) + Send>;
 
 /// The threads.
-pub(crate) struct Waiters {
-    /// Holds nothing: a job is passed to a thread that waits for one.
-    pass: Sender<Job>,
-    take: Receiver<Job>,
-    running: Arc<AtomicUsize>,
-    jobs: Arc<Jobs>,
-}
-
-/// The number of jobs that are not done.
 #[derive(Default)]
-struct Jobs {
-    open: Mutex<usize>,
+pub(crate) struct Waiters(Arc<Pool>);
+
+#[derive(Default)]
+struct Pool {
+    state: Mutex<State>,
+    /// A job is there, for a thread that waits for one.
+    given: Condvar,
+    /// A job is done.
     done: Condvar,
 }
 
-impl Waiters {
-    pub(crate) fn new() -> Waiters {
-        let (pass, take) = bounded(0);
-        Waiters { pass, take, running: Arc::default(), jobs: Arc::default() }
-    }
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    threads: usize,
+    /// Threads that wait for a job.
+    idle: usize,
+    /// Jobs that are not done.
+    open: usize,
+}
 
+impl Waiters {
     /// Waits until all jobs are done.
     pub(crate) fn wait_idle(&self) {
-        let mut open = self.jobs.open.lock();
-        while *open > 0 {
-            self.jobs.done.wait(&mut open);
+        let mut state = self.0.state.lock();
+        while state.open > 0 {
+            self.0.done.wait(&mut state);
         }
     }
 
-    /// Runs a job in another thread; in this one, if there are as many threads as there may be, or no more can be had.
+    /// Runs a job in another thread; in this one, if no thread can be had, or too many jobs wait for one.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         self.run_apart(move |_| job());
     }
 
     /// As [`Waiters::run`]; the job is told whether it runs in a thread of its own, where it may wait for other requests.
     pub(crate) fn run_apart(&self, job: impl FnOnce(bool) + Send + 'static) {
-        let open = OpenJob::new(&self.jobs);
+        let open = OpenJob::new(&self.0);
         let job: Job = Box::new(move |apart| {
             job(apart);
             drop(open);
         });
-        let Err(refused) = self.pass.try_send(job) else { return };
-        let job = refused.into_inner();
-        let Some(running) = Running::one_more(&self.running) else { return job(false) };
-        // the job is passed, so that it is still here if no thread can be had
-        let (first, given) = bounded::<Job>(1);
-        let take = self.take.clone();
-        let spawned = std::thread::Builder::new().name("fuse-wait".to_owned()).spawn(move || {
-            let _running = running;
-            let mut next = given.recv().ok();
-            while let Some(job) = next {
-                job(true);
-                next = take.recv_timeout(IDLE).ok();
-            }
-        });
-        match spawned {
-            Ok(_) => {
-                // the thread waits for it
-                let _ = first.send(job);
-            }
-            Err(_) => job(false),
+        let mut state = self.0.state.lock();
+        if state.queue.len() >= QUEUE_MAX {
+            drop(state);
+            return job(false);
+        }
+        state.queue.push_back(job);
+        if state.queue.len() <= state.idle {
+            self.0.given.notify_one();
+            return;
+        }
+        if state.threads >= THREADS_MAX {
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let running = Running(Some(self.0.clone()));
+        let spawned = std::thread::Builder::new().name("fuse-wait".to_owned()).spawn(move || running.work());
+        if spawned.is_err() {
+            self.run_alone();
+        }
+    }
+
+    /// Runs a job in this thread if there is no other one that would.
+    fn run_alone(&self) {
+        let mut state = self.0.state.lock();
+        let job = if state.threads == 0 { state.queue.pop_front() } else { None };
+        drop(state);
+        if let Some(job) = job {
+            job(false);
         }
     }
 }
 
 /// A job that is not done.
-struct OpenJob(Arc<Jobs>);
+struct OpenJob(Arc<Pool>);
 
 impl OpenJob {
-    fn new(jobs: &Arc<Jobs>) -> OpenJob {
-        *jobs.open.lock() += 1;
-        OpenJob(jobs.clone())
+    fn new(pool: &Arc<Pool>) -> OpenJob {
+        pool.state.lock().open += 1;
+        OpenJob(pool.clone())
     }
 }
 
 impl Drop for OpenJob {
     fn drop(&mut self) {
-        *self.0.open.lock() -= 1;
+        self.0.state.lock().open -= 1;
         self.0.done.notify_all();
     }
 }
 
-/// One of the threads.
-struct Running(Arc<AtomicUsize>);
+/// One of the threads, which counts as long as this has its pool.
+struct Running(Option<Arc<Pool>>);
 
 impl Running {
-    /// Counts one more, unless there are as many as there may be.
-    fn one_more(all: &Arc<AtomicUsize>) -> Option<Running> {
-        let more = |now: usize| (now < THREADS_MAX).then_some(now + 1);
-        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Running(all.clone()))
+    /// Runs jobs until there has been none for a while.
+    fn work(mut self) {
+        let Some(pool) = self.0.clone() else { return };
+        let mut state = pool.state.lock();
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                drop(state);
+                job(true);
+                state = pool.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let waited = pool.given.wait_for(&mut state, IDLE);
+            state.idle -= 1;
+            if waited.timed_out() && state.queue.is_empty() {
+                // under the same lock: nobody counts on this thread any more
+                state.threads -= 1;
+                self.0 = None;
+                return;
+            }
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if let Some(pool) = &self.0 {
+            pool.state.lock().threads -= 1;
+        }
     }
 }
 
@@ -121,10 +152,11 @@ impl Drop for Running {
 mod tests {
     use super::*;
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn jobs_that_wait_for_one_another_all_run() {
-        let (waiters, all) = (Waiters::new(), Arc::new(Barrier::new(21)));
+        let (waiters, all) = (Waiters::default(), Arc::new(Barrier::new(21)));
         for _ in 0..3 {
             for _ in 0..20 {
                 let all = all.clone();
@@ -135,6 +167,24 @@ mod tests {
             all.wait();
         }
         waiters.wait_idle();
-        assert!(waiters.running.load(Ordering::Relaxed) <= 60 && *waiters.jobs.open.lock() == 0);
+        assert!(waiters.0.state.lock().threads <= 60 && waiters.0.state.lock().open == 0);
+    }
+
+    /// Who hands over a job does not wait for those of others, however many there are.
+    #[test]
+    fn jobs_beyond_the_threads_wait_for_one() {
+        let (waiters, go, apart) = (Waiters::default(), Arc::new(Mutex::new(())), Arc::new(AtomicUsize::new(0)));
+        let held = go.lock();
+        for _ in 0..2 * THREADS_MAX {
+            let (go, apart) = (go.clone(), apart.clone());
+            waiters.run_apart(move |is_apart| {
+                drop(go.lock());
+                apart.fetch_add(is_apart.into(), Ordering::Relaxed);
+            });
+        }
+        assert_eq!(waiters.0.state.lock().threads, THREADS_MAX);
+        drop(held);
+        waiters.wait_idle();
+        assert_eq!(apart.load(Ordering::Relaxed), 2 * THREADS_MAX);
     }
 }

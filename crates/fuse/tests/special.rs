@@ -274,6 +274,26 @@ fn copies_share_blocks() {
     lab.close();
 }
 
+/// A long copy is made in several calls, so that none of them takes a thread for long.
+#[test]
+fn copies_are_bounded() {
+    const MIB: u64 = 1 << 20;
+    let Some(lab) = Lab::new(&[]) else { return };
+    let (from, to) = (File::create_new(lab.path("a")).unwrap(), File::create_new(lab.path("b")).unwrap());
+    from.set_len(100 * MIB).unwrap();
+    drop(from);
+    let (from, mut at, mut to_at) = (File::open(lab.path("a")).unwrap(), 0, 0);
+    let mut copied = Vec::new();
+    while at < 100 * MIB {
+        let n = rustix::fs::copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), 200 << 20).unwrap();
+        copied.push(n as u64 / MIB);
+    }
+    assert_eq!(copied, [64, 36]);
+    assert_eq!(to.metadata().unwrap().len(), 100 * MIB);
+    drop((from, to));
+    lab.close();
+}
+
 #[test]
 fn flags_and_projects_by_ioctl() {
     let Some(lab) = Lab::new(&[]) else { return };
