@@ -16,7 +16,7 @@ pub type Source = Arc<Mutex<Reader<Box<dyn Read + Send>>>>;
 /// The place that streams are sent to.
 type Output = Arc<Mutex<Box<dyn Write + Send>>>;
 
-/// The user and process that a request comes from (OpenZFS: `cred_t`).
+/// The user and process that a request comes from (OpenZFS: `cred_t`). The default is root, who may make all requests: for programs that take none of others.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
     /// The user that acts: new file systems belong to him.
@@ -51,8 +51,8 @@ pub(crate) struct Input {
     /// The payload of the BEGIN record, if that was read already.
     pub(crate) begun: Option<Vec<u8>>,
     pub(crate) progress: Arc<recv::Progress>,
-    /// Ends the request that reads from it.
-    pub(crate) cancel: Slot,
+    /// Ends the request that reads from it; nothing does where the reader is the caller's own.
+    pub(crate) cancel: Option<Slot>,
 }
 
 impl Files {
@@ -67,15 +67,13 @@ impl Files {
         let cancel = Slot::default();
         let input: Box<dyn Read + Send> = Box::new(cancel::Source::new(input, cancel.clone()));
         let source = Arc::new(Mutex::new(Reader::exact(input)));
-        self.table().insert(number, File::In(Input { source, begun: None, progress, cancel }));
+        self.table().insert(number, File::In(Input { source, begun: None, progress, cancel: Some(cancel) }));
     }
 
     /// Opens `number` for a stream whose BEGIN record `source` has given, with this payload.
     pub fn begun(&self, number: i32, source: &Source, payload: Vec<u8>, progress: Arc<recv::Progress>) {
-        self.table().insert(
-            number,
-            File::In(Input { source: source.clone(), begun: Some(payload), progress, cancel: Slot::default() }),
-        );
+        let input = Input { source: source.clone(), begun: Some(payload), progress, cancel: None };
+        self.table().insert(number, File::In(input));
     }
 
     /// The bytes that were sent to `number` so far; `None` if no stream can be sent to it.

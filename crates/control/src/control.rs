@@ -29,6 +29,8 @@ pub struct Control {
     pub(crate) cancel: CancelToken,
     /// Whether a request has changed something.
     changed: Arc<AtomicBool>,
+    /// Whether the caller is a stranger to the pool.
+    pub(crate) is_stranger: bool,
 }
 
 impl fmt::Debug for Control {
@@ -49,6 +51,7 @@ impl Control {
             kept: Kept::default(),
             cancel: CancelToken::default(),
             changed: Arc::default(),
+            is_stranger: false,
         }
     }
 
@@ -68,6 +71,12 @@ impl Control {
     #[must_use]
     pub fn until(self, cancel: &CancelToken) -> Control {
         Control { cancel: cancel.clone(), ..self }
+    }
+
+    /// The same for a caller who is not the owner of the pool: a request that is open to everybody opens no file system for him, as that may write.
+    #[must_use]
+    pub fn of_stranger(self) -> Control {
+        Control { is_stranger: true, ..self }
     }
 
     /// The pool.
@@ -230,9 +239,13 @@ fn record(ioc: Ioc, input: &NvList, out: &NvList, elapsed: Duration) -> NvList {
     let mut record = NvList::new();
     record.insert("ioctl", ioc.name());
     if !input.is_empty() {
-        let mut input = input.clone();
-        input.remove("hidden_args");
-        record.insert("in_nvl", input);
+        let mut shown = NvList::new();
+        // no copy of a key is made either
+        input
+            .iter()
+            .filter(|(name, _)| *name != "hidden_args")
+            .for_each(|(name, value)| shown.insert(name, value.clone()));
+        record.insert("in_nvl", shown);
     }
     if !out.is_empty() {
         let packed = out.pack(Encoding::Native, Endian::Little).map_or(0, |packed| packed.len());

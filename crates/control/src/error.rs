@@ -114,6 +114,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a stream could not be written where it was sent to, perhaps after a part of it.
+    #[must_use]
+    pub fn is_of_output(&self) -> bool {
+        matches!(self, Error::Send(stream::send::Error::Output(_)))
+    }
+
     /// The errno that OpenZFS gives on Linux; above 1024 are its own.
     #[must_use]
     pub fn errno(&self) -> Errno {

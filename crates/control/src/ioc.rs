@@ -101,8 +101,8 @@ pub enum Ioc {
     /// of it; with `origin` the same of the snapshot that it was cloned from; with `stored` its `encryption_root`, and in `stored` the properties that it has of its own.
     ObjsetStats,
     /// The datasets `depth` levels below one (1 unless told otherwise), each with what it tells quickly (`dds_*`), and in `props` those properties that `props`
-    /// names, all if that is empty; `simple` only with what its own object tells. With `snapshots` these are among them. OpenZFS's request gives one dataset
-    /// after the other.
+    /// names, all if that is empty; `simple` only with what its own object tells. With `snapshots` these are among them, with `special`
+    /// also those with names that only OpenZFS itself gives. OpenZFS's request gives one dataset after the other.
     DatasetListNext,
     /// Lists likewise the snapshots of a dataset and of those up to `depth` - 1 levels below it, of each the oldest first, that were taken from
     /// `snap_iter_min_txg` to `snap_iter_max_txg`. With `special` these are all of the dataset alone, also those with names that only OpenZFS itself gives. With
@@ -518,6 +518,7 @@ impl Ioc {
                         may("depth", Uint64),
                         may("simple", Boolean),
                         may("snapshots", Boolean),
+                        may("special", Boolean),
                         may("props", StringArray),
                     ]
                 }

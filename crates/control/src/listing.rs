@@ -39,7 +39,8 @@ impl ReadOnlyControl {
     }
 
     pub(crate) fn dataset_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let options = ListOptions { snapshots: input.contains("snapshots"), ..ListOptions::DATASETS };
+        let (snapshots, special) = (input.contains("snapshots"), input.contains("special"));
+        let options = ListOptions { snapshots, special, ..ListOptions::DATASETS };
         self.list(name, input, &options, |dataset| dataset.name() != name)
     }
 

@@ -36,7 +36,6 @@ impl Control {
         let number = input.get_i32("input_fd").unwrap_or(-1);
         let from = self.caller.files.source(number).ok_or(Error::BadFile(number))?;
         let record = input.get_byte_array("begin_record").unwrap_or_default();
-        *from.cancel.lock().unwrap_or_else(PoisonError::into_inner) = self.cancel.clone();
         let received = self.receive_from(&from, record, &args);
         let received = received.map_err(|e| if self.cancel.is_cancelled() { Error::Cancelled } else { e })?;
         let came = came_props(input.get_nvlist("props"));
@@ -59,6 +58,10 @@ impl Control {
     fn receive_from(&self, from: &Input, record: &[u8], args: &RecvArgs) -> Result<Received, Error> {
         let broken = |e: stream::Error| Error::Receive(e.into());
         let mut source = from.source.lock().unwrap_or_else(PoisonError::into_inner);
+        // requests that read from it take turns
+        if let Some(slot) = &from.cancel {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = self.cancel.clone();
+        }
         let (begin, payload) = match &from.begun {
             Some(payload) => (stream::begin_record(record).map_err(broken)?, payload.clone()),
             None => source.begin(record).map_err(broken)?,

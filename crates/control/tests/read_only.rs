@@ -155,6 +155,11 @@ fn datasets_and_snapshots_are_listed() {
     assert_eq!(keys(&snaps(&list(&special[..1]))), keys(&all));
     assert_eq!(keys(&snaps(&list(&special))), ["t/a@two"]);
     assert!(ask(&control, Ioc::SnapshotListNext, "t", &list(&special[..1])).unwrap().is_empty());
+    // those of all below as well
+    let everything = [("depth", 9u64.into()), ("simple", ().into()), ("snapshots", ().into()), ("special", ().into())];
+    let below = |keys: &[(&str, Value)]| ask(&control, Ioc::DatasetListNext, "t", &list(keys)).unwrap();
+    let own = ["t/$ORIGIN@$ORIGIN", "t/a@one"].map(|name| below(&everything).contains(name));
+    assert_eq!((own, below(&everything[..3]).contains("t/$ORIGIN@$ORIGIN")), ([true; 2], false));
 }
 
 #[test]

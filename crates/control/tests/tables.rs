@@ -217,6 +217,7 @@ const OLDER: &[(Ioc, &str, &str, &[Key])] = {
                 ("depth", Uint64, true),
                 ("simple", Boolean, true),
                 ("snapshots", Boolean, true),
+                ("special", Boolean, true),
                 ("props", StringArray, true),
             ],
         ),

@@ -81,9 +81,8 @@ pub(crate) fn remember_devices(record: &Imported, candidate: &Candidate) {
     let new: Vec<PathBuf> = candidate.devices.iter().map(|found| found.path.clone()).collect();
     let new: Vec<PathBuf> = new.into_iter().filter(|path| !record.devices.contains(path)).collect();
     if !new.is_empty() {
-        let devices = record.devices.iter().cloned().chain(new).collect();
         // the next command scans for them as this one did
-        let _kept = records::remember(&Imported { devices, ..record.clone() });
+        let _kept = records::update(record.guid, |record| record.add_devices(&new));
     }
 }
 

@@ -164,6 +164,11 @@ impl<'a> Import<'a> {
         self.candidate
     }
 
+    /// Its record, as far as that is known before it is open.
+    pub(crate) fn record(&self) -> &Imported {
+        &self.record
+    }
+
     /// How it is imported.
     pub(crate) fn how(&self) -> &How {
         &self.how

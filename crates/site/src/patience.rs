@@ -10,7 +10,7 @@ use crate::Front;
 const LOOK: Duration = Duration::from_millis(20);
 /// Delay after which the front is told what is waited for.
 const SILENT: Duration = Duration::from_secs(1);
-/// How long a lock is waited for that this process has itself: for a pool that is being closed, but not for one that stays open.
+/// How long a device is waited for that this process has open itself: for a pool that is being closed, but not for one that stays open.
 const OWN: Duration = Duration::from_secs(1);
 
 /// Returns how long another writer is waited for (the tunable `busy_wait`).
@@ -18,18 +18,35 @@ pub(crate) fn busy_wait() -> Duration {
     Duration::from_secs(BUSY_WAIT.get())
 }
 
-/// Retries while another writer has what is to be locked, for the time `patience`; the front is told which writer is waited for.
+/// Retries while somebody else has what is to be locked, another thread of this process as well, for the time `patience`; the front is told who is waited for.
 pub(crate) fn patiently<R>(
     front: &dyn Front,
     patience: Duration,
     lock: impl Fn() -> Result<R, vdev::Error>,
 ) -> Result<R, vdev::Error> {
+    retry(front, &|_| patience, lock)
+}
+
+/// As [`patiently`], for devices, which other writers have for as long as `busy_wait` says.
+pub(crate) fn patiently_for_devices<R>(
+    front: &dyn Front,
+    lock: impl Fn() -> Result<R, vdev::Error>,
+) -> Result<R, vdev::Error> {
+    let patience = busy_wait();
+    retry(front, &|holder| if is_own(holder) { patience.min(OWN) } else { patience }, lock)
+}
+
+/// Retries for the time that `patience` has with who has the lock.
+fn retry<R>(
+    front: &dyn Front,
+    patience: &dyn Fn(&str) -> Duration,
+    lock: impl Fn() -> Result<R, vdev::Error>,
+) -> Result<R, vdev::Error> {
     let begun = Instant::now();
     let mut told = false;
-    let patience_with = |holder: &str| if is_own(holder) { patience.min(OWN) } else { patience };
     loop {
         match lock() {
-            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience_with(&holder) => {
+            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience(&holder) => {
                 if !told && begun.elapsed() >= SILENT {
                     tracing::info!(target: "zuse::site", device = path, %holder, "waiting for another writer");
                     front.waiting(&path, &holder.to_string());

@@ -3,11 +3,13 @@
 //! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for
 //! each imported pool: the name it was imported under, its devices, the options of the import, and the locations of
 //! keys that can be read again without asking (`file://`). Keys themselves are never stored. A file is replaced as a
-//! whole, so that a reader sees the old one or the new one. A process that gives a pool a name holds the lock of the
-//! file `.names`. OpenZFS: `/etc/zfs/zpool.cache`.
+//! whole, so that a reader sees the old one or the new one; who changes one holds the lock of the file `.changes`. A
+//! process that gives a pool a name holds the lock of the file `.names`. OpenZFS: `/etc/zfs/zpool.cache`.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Guid, ObjectId};
 use serde_json::{Map, Value, json};
@@ -46,6 +48,17 @@ pub struct Imported {
     /// The directories of encryption roots whose key was unloaded: no command reads it from its location without being
     /// asked to.
     pub unloaded: Vec<ObjectId>,
+}
+
+impl Imported {
+    /// Adds the paths of devices that it does not have.
+    pub(crate) fn add_devices(&mut self, paths: &[PathBuf]) {
+        for path in paths {
+            if !self.devices.contains(path) {
+                self.devices.push(path.clone());
+            }
+        }
+    }
 }
 
 /// The folder of the site: `$ZUSE_STATE`, else the user's.
@@ -116,7 +129,7 @@ pub(crate) fn find(name: &str) -> Result<Option<Imported>, Error> {
     Ok(all(&|_| {})?.into_iter().find(|p| p.name == name))
 }
 
-/// Remembers a pool, or what has changed about it.
+/// Remembers a pool. What is known of one already is changed with [`update`].
 ///
 /// # Errors
 /// When the record cannot be written.
@@ -127,6 +140,59 @@ pub fn remember(pool: &Imported) -> Result<(), Error> {
     written.map_err(|e| trouble(&folder().unwrap_or_default().join(name), e))
 }
 
+/// The file that is locked by who changes a record.
+const CHANGES: &str = ".changes";
+
+/// Locks it among the threads of this process, which take turns.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// The lock on records that are changed.
+struct Changing {
+    _of_all: File,
+    _of_process: MutexGuard<'static, ()>,
+}
+
+impl Changing {
+    fn begin() -> Result<Changing, Error> {
+        let of_process = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = folder()?;
+        let folder = Folder::open().map_err(|e| trouble(&dir, e))?;
+        let locked = folder
+            .shared_file(CHANGES)
+            .and_then(|file| state::lock(&file, Lock::Exclusive, Patience::Moment).map(|()| file));
+        let of_all = locked.map_err(|e| trouble(&dir.join(CHANGES), e))?;
+        Ok(Changing { _of_all: of_all, _of_process: of_process })
+    }
+}
+
+/// The record of a pool, if it is imported.
+fn of(guid: Guid) -> Result<Option<Imported>, Error> {
+    let name = format!("{guid}.json");
+    match Folder::open().and_then(|folder| folder.read(&name)) {
+        Ok(bytes) => Ok(decode(&bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(trouble(&folder()?.join(name), e)),
+    }
+}
+
+/// Changes the record of a pool, if it is imported: what other threads and processes change in it at the same time stays. `change` may be called twice, and is quick.
+///
+/// # Errors
+/// When the record cannot be read or written.
+pub fn update(guid: Guid, change: impl Fn(&mut Imported)) -> Result<(), Error> {
+    let changed = || {
+        let Some(before) = of(guid)? else { return Ok(None) };
+        let mut record = before.clone();
+        change(&mut record);
+        Ok::<_, Error>((record != before).then_some(record))
+    };
+    if changed()?.is_none() {
+        return Ok(());
+    }
+    let _alone = Changing::begin()?;
+    changed()?.map_or(Ok(()), |record| remember(&record))
+}
+
 /// The file that is locked by who gives a pool its name.
 const NAMES: &str = ".names";
 
@@ -134,7 +200,7 @@ const NAMES: &str = ".names";
 /// create pools cannot take the same one.
 #[derive(Debug)]
 pub struct Names {
-    _lock: std::fs::File,
+    _lock: File,
 }
 
 /// Waits until no other command imports or creates a pool, for as long as the tunable `busy_wait` says.
@@ -161,6 +227,8 @@ pub fn is_remembered(guid: Guid) -> bool {
 /// # Errors
 /// When the record cannot be removed.
 pub fn forget(guid: Guid) -> Result<(), Error> {
+    // nobody who has read it writes it again; it is removed whoever has the lock
+    let _alone = Changing::begin();
     crate::iostats::forget(guid);
     crate::left::forget(guid);
     crate::agent::drop_pool(guid);

@@ -6,8 +6,8 @@
 //! 1. what is sent is held, by its number in the state in which it was looked up: from before that, where [`Query::hold`] is asked; else when its stream begins,
 //!    and then it is looked for in the current state, as it may have been destroyed since;
 //! 2. a head that another process has open is refused, for what that writes is not on disk yet; any other is sent as it is once it is held;
-//! 3. everything is read in the state that was opened, which is one for all streams; a stream that fails there before anything of it was written is tried again in a
-//!    later state, if there is one.
+//! 3. everything is read in the state that was opened, which is one for all streams; a stream that cannot be read there, before anything of it was written, is tried again
+//!    in a later state, if there is one.
 //!
 //! In a later state datasets are found by their numbers and guids: while they are held they may be renamed, and a start that is not held may have been destroyed, and
 //! another have its name.
@@ -75,7 +75,9 @@ impl Query {
         let before = self.caller.files.sent(number);
         let mut sent = attempt.call();
         for _ in 1..TRIES {
-            if sent.is_ok() || self.caller.files.sent(number) != before {
+            // what could not be written may have been written in part
+            let is_over = sent.as_ref().map_or_else(|failed| failed.error.is_of_output(), |_| true);
+            if is_over || self.caller.files.sent(number) != before {
                 break;
             }
             let later = Txg(attempt.query.txg().0.saturating_add(1));
@@ -131,11 +133,11 @@ impl Query {
     /// The name that the start of a stream has in another state; `None` if it is not in this one.
     fn start_in(&self, pool: &Arc<Pool>, from: &str) -> Result<Option<String>, PoolError> {
         if !from.contains('#') {
-            let Ok(seen) = self.pool().dataset(from) else { return Ok(None) };
+            let Some(seen) = if_there(self.pool().dataset(from))? else { return Ok(None) };
             return Ok(Some(find(&seen, pool)?.name().to_owned()));
         }
         // it has no number of its own
-        let Ok(seen) = self.pool().bookmark(from) else { return Ok(None) };
+        let Some(seen) = if_there(self.pool().bookmark(from))? else { return Ok(None) };
         let mark = pool.bookmark(&format!("{}#{}", find(seen.dataset(), pool)?.name(), seen.short_name()))?;
         let of = |mark: &pool::Bookmark| (mark.phys().guid, mark.phys().creation_txg);
         if of(&mark) == of(&seen) { Ok(Some(mark.name().to_owned())) } else { Err(gone(from)) }
@@ -146,6 +148,14 @@ impl Query {
 fn find(seen: &Dataset, pool: &Arc<Pool>) -> Result<Dataset, PoolError> {
     let found = pool.dataset_by_id(seen.id()).ok().filter(|found| found.guid() == seen.guid());
     found.ok_or_else(|| gone(seen.name()))
+}
+
+/// What was found; `None` if it does not exist.
+fn if_there<T>(found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
+    match found {
+        Err(e) if e.is_not_found() => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 fn gone(name: &str) -> PoolError {

@@ -15,6 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid};
@@ -233,7 +234,9 @@ impl Folder {
         make: impl FnOnce(&Folder, &str) -> io::Result<File>,
         fill: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let new = format!(".{name}.{}", std::process::id());
+        // threads have names of their own as well
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let new = format!(".{name}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         // of a process that had this number before
         self.remove(&new)?;
         let made = make(self, &new).and_then(|file| fill(&file)).and_then(|()| self.rename(&new, name));

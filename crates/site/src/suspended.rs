@@ -93,6 +93,15 @@ pub(crate) fn synced(pool: Guid) {
     }
 }
 
+/// Notes that this process has a pool open no more: if it was suspended, it was given up, or is destroyed.
+pub(crate) fn forget(pool: Guid) {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if held.contains_key(&pool) {
+        drop(Folder::open().and_then(|folder| folder.remove(&told(pool))));
+        held.remove(&pool);
+    }
+}
+
 /// Opens and locks the file of a pool that is suspended in this process.
 fn hold(guid: Guid) -> Option<File> {
     let file = Folder::open().and_then(|folder| folder.shared_file(&told(guid))).ok()?;

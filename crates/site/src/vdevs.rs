@@ -18,15 +18,21 @@ impl Site {
         let name = control.spa().name();
         let new = input.get_nvlist("config").map(NewVdevs::of_list).transpose()?.unwrap_or_default();
         let before = self.record_of(control)?;
-        let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
-        let devices = before.devices.iter().cloned().chain(added).collect();
+        let mut added: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
+        added.retain(|path| !before.devices.contains(path));
         // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is skipped
-        records::remember(&Imported { devices, ..before.clone() }).map_err(opening)?;
+        records::update(before.guid, |record| record.add_devices(&added)).map_err(opening)?;
         let done = control.call(Ioc::VdevAdd, name, input);
-        if done.is_err() {
-            records::remember(&before).map_err(opening)?;
-        }
-        done
+        // what others have changed in it meanwhile stays
+        let recorded = records::update(before.guid, |record| match &done {
+            // another thread may have failed to add the same
+            Ok(_) => record.add_devices(&added),
+            Err(_) => record.devices.retain(|path| !added.contains(path)),
+        });
+        // a failure to add them is what counts
+        let out = done?;
+        recorded.map_err(opening)?;
+        Ok(out)
     }
 
     /// Answers [`Ioc::VdevRemove`], and removes the devices from the record.
@@ -47,9 +53,7 @@ impl Site {
         drop(tree);
         let out = control.call(Ioc::VdevRemove, control.spa().name(), input)?;
         let gone: Vec<PathBuf> = leaves.iter().filter_map(|leaf| paths.get(leaf)).map(PathBuf::from).collect();
-        let record = self.record_of(control)?;
-        let devices = record.devices.iter().filter(|path| !gone.contains(path)).cloned().collect();
-        records::remember(&Imported { devices, ..record }).map_err(opening)?;
+        records::update(record.guid, |record| record.devices.retain(|path| !gone.contains(path))).map_err(opening)?;
         Ok(out)
     }
 

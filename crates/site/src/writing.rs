@@ -14,7 +14,7 @@ use vdev::{Access, Device, device};
 use zpl::UsedByBonus;
 
 use crate::long_holds::OtherCommands;
-use crate::patience::{busy_wait, patiently};
+use crate::patience::patiently_for_devices;
 use crate::readers::OtherReaders;
 use crate::{Error, Front, Imported, devices, iostats, left, suspended};
 
@@ -68,7 +68,7 @@ fn record_lost(spa: &Arc<Spa>) {
 /// # Errors
 /// When a device cannot be opened, or is still in use after the time of `busy_wait`.
 pub fn lock(found: &Candidate, front: &Arc<dyn Front>) -> Result<Candidate, vdev::Error> {
-    let again = patiently(&**front, busy_wait(), || found.lock())?;
+    let again = patiently_for_devices(&**front, || found.lock())?;
     iostats::watch(&again, front);
     Ok(again)
 }
@@ -82,7 +82,7 @@ pub fn lock_paths(paths: &[PathBuf], front: &dyn Front) -> Result<Vec<Opened>, v
     sorted.sort();
     let mut seen = HashSet::new();
     sorted.retain(|path| seen.insert(path.clone()));
-    patiently(front, busy_wait(), || try_lock(&sorted))
+    patiently_for_devices(front, || try_lock(&sorted))
 }
 
 /// Returns whether another process has the pool open for a change.

@@ -418,3 +418,81 @@ fn a_send_whose_caller_is_gone_does_not_keep_the_pool() {
         session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
     });
 }
+
+#[test]
+fn a_stranger_who_waits_for_a_file_system_has_nothing_written() {
+    in_own_state("a_stranger_who_waits_for_a_file_system_has_nothing_written", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        new_fs(&session, "t/fs").unwrap();
+        let uid = site::records::owner() + 1;
+        let stranger = machine.session(Caller { uid, real_uid: uid, ..Caller::default() });
+        let spa = changing(&site);
+        spa.sync().unwrap();
+        // something is to be written
+        let fs = Zfs::open(&spa, "t").unwrap();
+        fs.create(&Cred::ROOT, fs.fs().root(), b"f", &NewFile::new(zpl::Kind::File, 0o644)).unwrap();
+        let before = spa.view().unwrap().uberblock().txg;
+        let wait = list(&[("wait_activity", 0i32.into())]);
+        let ask = |session: &Session, name: &str| {
+            session.call(Ioc::WaitFs, name, &wait).map(|out| out.get_bool("wait_waited")).map_err(|e| e.errno)
+        };
+        assert_eq!(ask(&stranger, "t/fs"), Ok(Some(false)));
+        assert_eq!(ask(&stranger, "t/none"), Err(Errno::ENOENT));
+        assert_eq!(spa.view().unwrap().uberblock().txg, before, "it had something written");
+        assert_eq!(ask(&session, "t/fs"), Ok(Some(false)));
+        assert!(spa.view().unwrap().uberblock().txg > before);
+    });
+}
+
+#[test]
+fn keys_that_are_unloaded_at_once_all_stay_so() {
+    in_own_state("keys_that_are_unloaded_at_once_all_stay_so", |dir| {
+        let site = Site::new(Arc::new(Silent));
+        let machine = Machine::new(site.clone());
+        let session = machine.own_session(Caller::default());
+        create(&session, dir);
+        let guid = site.find("t").unwrap().unwrap().guid;
+        let names: Vec<String> = (0..4).map(|n| format!("t/{n}")).collect();
+        let hidden = || list(&[("wkeydata", Value::Uint8Array(vec![7; 32]))]);
+        for name in &names {
+            let props = list(&[("encryption", 8u64.into()), ("keyformat", 1u64.into())]);
+            let input = [("type", 2i32.into()), ("props", props.into()), ("hidden_args", hidden().into())];
+            session.call(Ioc::Create, name, &list(&input)).unwrap();
+        }
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        let soft = core.split_whitespace().nth(4).unwrap();
+        assert!(matches!(soft, "0" | "1"), "the process has keys and may leave a core dump: {core}");
+        for round in 0..8 {
+            thread::scope(|scope| {
+                for name in &names {
+                    let machine = &machine;
+                    let own = machine.own_session(Caller::default());
+                    scope.spawn(move || own.call(Ioc::UnloadKey, name, &NvList::new()).unwrap());
+                }
+            });
+            let record = site.all().unwrap().into_iter().find(|record| record.guid == guid).unwrap();
+            assert_eq!(record.unloaded.len(), names.len(), "round {round}");
+            for name in &names {
+                session.call(Ioc::LoadKey, name, &list(&[("hidden_args", hidden().into())])).unwrap();
+            }
+            site::records::remember(&site::Imported { unloaded: Vec::new(), ..record }).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_name_that_another_thread_gives_is_waited_for() {
+    in_own_state("a_name_that_another_thread_gives_is_waited_for", |_| {
+        let names = site::records::lock_names(&Silent).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| site::records::lock_names(&Silent).map(drop).map_err(|e| e.to_string()));
+            thread::sleep(Duration::from_secs(2));
+            drop(names);
+            assert_eq!(waiting.join().unwrap(), Ok(()));
+        });
+    });
+}

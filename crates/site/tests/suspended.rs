@@ -4,17 +4,28 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base::Errno;
-use control::{Caller, Ioc};
+use control::{Caller, Canceller, Ioc, NewVdevs};
 use nvlist::NvList;
-use site::Session;
+use site::{Machine, Session, Silent, Site};
 use support::{create, in_own_state, list, machine, new_fs};
+use vdev::create::VdevSpec;
+use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
 const LONG: Duration = Duration::from_secs(60);
+
+/// A site, a machine with it, and the requests of this process.
+fn sited() -> (Site, Machine, Session) {
+    let site = Site::new(Arc::new(Silent));
+    let machine = Machine::new(site.clone());
+    let session = machine.own_session(Caller::default());
+    (site, machine, session)
+}
 
 /// Takes the devices of the pool away, and brings them back.
 fn move_devices(dir: &Path, are_away: bool) {
@@ -54,6 +65,7 @@ fn a_suspended_pool_is_shown_and_keeps_nobody_waiting() {
             assert_eq!(config.get_nvlist("t").unwrap().get_u64("state"), Some(0));
             let health = other.call(Ioc::PoolGetProps, "t", &NvList::new()).unwrap();
             assert_eq!(health.get_nvlist("health").unwrap().get_str("value"), Some("SUSPENDED"));
+            other.call(Ioc::PoolGetProps, "t", &list(&[("what", 1u64.into())])).unwrap_err();
             assert_eq!(new_fs(&other, "t/none"), Err(Errno::EAGAIN));
             let listed = other.call(Ioc::DatasetListNext, "t", &NvList::new());
             assert_eq!(listed.unwrap_err().errno, Errno::EAGAIN);
@@ -69,7 +81,7 @@ fn a_suspended_pool_is_shown_and_keeps_nobody_waiting() {
 #[test]
 fn a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices() {
     in_own_state("a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices", |dir| {
-        let (machine, session) = machine();
+        let (site, machine, session) = sited();
         create(&session, dir);
         move_devices(dir, true);
         thread::scope(|scope| {
@@ -83,8 +95,150 @@ fn a_suspended_pool_can_be_closed_while_requests_wait_for_its_devices() {
             }
         });
         assert!(machine.open_pools().is_empty());
+        assert_eq!(site::suspended::of(site.find("t").unwrap().unwrap().guid), None);
         move_devices(dir, false);
         new_fs(&session, "t/after").unwrap();
+    });
+}
+
+#[test]
+fn a_pool_that_is_suspended_by_its_close_is_given_up() {
+    in_own_state("a_pool_that_is_suspended_by_its_close_is_given_up", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        let record = site.find("t").unwrap().unwrap();
+        let spa = site.changing(&record).unwrap();
+        let fs = Zfs::open(&spa, "t").unwrap();
+        move_devices(dir, true);
+        fs.create(&Cred::ROOT, fs.fs().root(), b"f", &NewFile::new(zpl::Kind::File, 0o644)).unwrap();
+        drop(fs);
+        drop(spa);
+        thread::scope(|scope| {
+            let closing = scope.spawn(|| machine.close("t").map_err(|e| e.errno));
+            let begun = Instant::now();
+            while !closing.is_finished() {
+                if begun.elapsed() > LONG {
+                    std::process::exit(1);
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert!(closing.join().unwrap().is_err());
+        });
+        assert!(machine.open_pools().is_empty());
+        assert_eq!(site::suspended::of(record.guid), None);
+        move_devices(dir, false);
+        new_fs(&session, "t/after").unwrap();
+    });
+}
+
+#[test]
+fn devices_come_into_a_pool_while_another_is_suspended() {
+    in_own_state("devices_come_into_a_pool_while_another_is_suspended", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        let other = dir.join("other");
+        let [first, second] = ["first", "second"].map(|name| dir.join(name));
+        for path in [&other, &first, &second] {
+            std::fs::File::create(path).unwrap().set_len(96 << 20).unwrap();
+        }
+        let config = |path: &Path| {
+            let spec = VdevSpec::parse(&[path.display().to_string()]).unwrap();
+            NewVdevs { spec, ..NewVdevs::default() }.to_list()
+        };
+        session.call(Ioc::PoolCreate, "u", &list(&[("config", config(&other).into())])).unwrap();
+        let add = |pool: &str, path: &Path| {
+            let own = machine.own_session(Caller::default());
+            let input = list(&[("config", config(path).into())]);
+            own.call(Ioc::VdevAdd, pool, &input).map(drop).map_err(|e| e.errno)
+        };
+        move_devices(dir, true);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| add("t", &first));
+            wait_suspended(&machine.own_session(Caller::default()));
+            let begun = Instant::now();
+            let adding = scope.spawn(|| add("u", &second));
+            while !adding.is_finished() {
+                if begun.elapsed() > LONG {
+                    std::process::exit(1);
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert_eq!(adding.join().unwrap(), Ok(()));
+            assert!(!waiting.is_finished());
+            move_devices(dir, false);
+            machine.own_session(Caller::default()).call(Ioc::Clear, "t", &NvList::new()).unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        let has = |pool: &str, path: &Path| site.find(pool).unwrap().unwrap().devices.contains(&path.to_path_buf());
+        assert!(has("t", &first) && has("u", &second));
+        // one that cannot be added is not in the record
+        assert!(add("u", &first).is_err() && !has("u", &first));
+        assert!(add("t", &first).is_err() && has("t", &first));
+    });
+}
+
+#[test]
+fn a_wait_for_space_that_a_suspended_pool_frees_can_be_ended() {
+    in_own_state("a_wait_for_space_that_a_suspended_pool_frees_can_be_ended", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        // so many blocks that they are not freed soon
+        let props = list(&[("recordsize", 512u64.into())]);
+        session.call(Ioc::Create, "t/fs", &list(&[("type", 2i32.into()), ("props", props.into())])).unwrap();
+        let spa = site.changing(&site.find("t").unwrap().unwrap()).unwrap();
+        {
+            let fs = Zfs::open(&spa, "t/fs").unwrap();
+            let root = fs.fs().root();
+            let file = fs.create(&Cred::ROOT, root, b"f", &NewFile::new(zpl::Kind::File, 0o644)).unwrap().0;
+            fs.write(&Cred::ROOT, file, 0, &base::Env::noise(7, 8 << 20)).unwrap();
+            spa.sync().unwrap();
+        }
+        drop(spa);
+        base::tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.set(1);
+        session.call(Ioc::Destroy, "t/fs", &NvList::new()).unwrap();
+        move_devices(dir, true);
+        let canceller = Canceller::default();
+        let token = canceller.token();
+        let wait = list(&[("wait_activity", 1i32.into())]);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let own = machine.own_session(Caller::default());
+                own.call_until(Ioc::Wait, "t", &wait, &token).map(drop).map_err(|e| e.errno)
+            });
+            wait_suspended(&session);
+            assert!(!waiting.is_finished(), "{:?}", waiting.join().unwrap());
+            let begun = Instant::now();
+            canceller.cancel();
+            while !waiting.is_finished() {
+                if begun.elapsed() > LONG / 4 {
+                    std::process::exit(1);
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            assert_eq!(waiting.join().unwrap(), Err(Errno::EINTR));
+        });
+        move_devices(dir, false);
+        session.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+    });
+}
+
+#[test]
+fn a_pool_that_is_suspended_elsewhere_is_cleared_there() {
+    in_own_state("a_pool_that_is_suspended_elsewhere_is_cleared_there", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        move_devices(dir, true);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| new_fs(&session, "t/meanwhile"));
+            wait_suspended(&machine.own_session(Caller::default()));
+            let (_site, _other, other) = sited();
+            let clear = || other.call(Ioc::Clear, "t", &NvList::new()).map(drop).map_err(|e| e.errno);
+            assert_eq!(clear(), Err(Errno::EIO));
+            assert!(!waiting.is_finished());
+            move_devices(dir, false);
+            assert_eq!(clear(), Ok(()));
+            waiting.join().unwrap().unwrap();
+        });
     });
 }
 

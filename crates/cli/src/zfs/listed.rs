@@ -469,19 +469,17 @@ pub(super) fn is_missing(failed: &Failed) -> bool {
     matches!(&*failed.error, control::Error::Pool(e) if e.is_not_found())
 }
 
-/// What `ioc` lists up to `depth` levels below a dataset.
+/// What `ioc` lists up to `depth` levels below a dataset, with what these keys ask for.
 fn list(
     source: &Arc<Query>,
     ioc: Ioc,
     (name, depth): (&str, u64),
-    snapshots: bool,
+    keys: &[&str],
     wanted: &Wanted,
 ) -> Result<Vec<Listed>, Failed> {
     let mut input = NvList::new();
     input.insert("depth", depth);
-    if snapshots {
-        input.insert("snapshots", ());
-    }
+    keys.iter().for_each(|key| input.insert(*key, ()));
     if !wanted.types {
         input.insert("simple", ());
     }
@@ -507,7 +505,8 @@ pub(super) fn below(
     snapshots: bool,
     wanted: &Wanted,
 ) -> Result<Vec<Listed>, Failed> {
-    list(source, Ioc::DatasetListNext, (name, depth), snapshots, wanted)
+    let keys: &[&str] = if snapshots { &["snapshots"] } else { &[] };
+    list(source, Ioc::DatasetListNext, (name, depth), keys, wanted)
 }
 
 /// The snapshots of a dataset and of those below it, up to `depth` levels below.
@@ -516,17 +515,18 @@ pub(super) fn snapshots(
     (name, depth): (&str, u64),
     wanted: &Wanted,
 ) -> Result<Vec<Listed>, Failed> {
-    list(source, Ioc::SnapshotListNext, (name, depth), false, wanted)
+    list(source, Ioc::SnapshotListNext, (name, depth), &[], wanted)
 }
 
-/// The name of the dataset or snapshot with this guid. Of several, as of a snapshot that was received into its own pool again, the one that comes first
+/// The name of the dataset or snapshot with this guid, also if it is one that only OpenZFS gives. Of several, as of a snapshot that was received into its own pool again, the one that comes first
 /// where a dataset comes before those below it, and of these the last name.
 pub(super) fn with_guid(source: &Arc<Query>, guid: Guid) -> Result<Option<String>, Failed> {
     let top = Listed::named(source, source.name().to_owned());
     if top.guid()? == guid.0 {
         return Ok(Some(top.name));
     }
-    let all = list(source, Ioc::DatasetListNext, (&top.name, u64::from(u32::MAX)), true, &Wanted::default())?;
+    let (below, keys) = ((top.name.as_str(), u64::from(u32::MAX)), ["snapshots", "special"]);
+    let all = list(source, Ioc::DatasetListNext, below, &keys, &Wanted::default())?;
     let head = |name: &str| name.split('@').next().unwrap_or(name).to_owned();
     let order = |a: &Listed, b: &Listed| {
         let (a, b) = (head(&a.name), head(&b.name));

@@ -216,19 +216,24 @@ impl Txgs {
     /// # Errors
     /// When the pool is suspended: the error that stopped it.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), Error> {
-        self.wait(txg, false)
+        self.wait(txg, false, None).map(drop)
+    }
+
+    /// As [`Txgs::wait_synced`], but no longer than until `deadline`. Returns whether it is on disk.
+    pub(crate) fn wait_synced_until(&self, txg: Txg, deadline: Option<Instant>) -> Result<bool, Error> {
+        self.wait(txg, false, deadline)
     }
 
     /// As [`Txgs::wait_synced`], but does not wait for a suspended pool.
     pub(crate) fn wait_synced_or_suspended(&self, txg: Txg) -> Result<(), Error> {
-        self.wait(txg, true)
+        self.wait(txg, true, None).map(drop)
     }
 
-    fn wait(&self, txg: Txg, or_suspended: bool) -> Result<(), Error> {
+    fn wait(&self, txg: Txg, or_suspended: bool, deadline: Option<Instant>) -> Result<bool, Error> {
         let mut state = self.state.lock();
         loop {
             if state.synced >= txg {
-                return Ok(());
+                return Ok(true);
             }
             if let Some(refusal) = state.refusal() {
                 return Err(refusal);
@@ -236,8 +241,14 @@ impl Txgs {
             if let Some((cause, _)) = state.suspended.as_ref().filter(|_| or_suspended) {
                 return Err(Error::Suspended(cause.clone()));
             }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(false);
+            }
             self.want(&mut state, txg);
-            self.on_disk.wait(&mut state);
+            match deadline {
+                Some(deadline) => drop(self.on_disk.wait_until(&mut state, deadline)),
+                None => self.on_disk.wait(&mut state),
+            }
         }
     }
 

@@ -251,7 +251,7 @@ impl Zthr {
             match self.work {
                 Work::Sync(_) => {
                     drop(state);
-                    spa.sync()?;
+                    spa.txgs().wait_synced_until(spa.txgs().open(), deadline)?;
                 }
                 Work::Beside(slice) if !state.thread && !state.busy && state.pause().is_none() => {
                     state.deadline = deadline;

@@ -47,20 +47,39 @@ fn root_of(pool: &Arc<Pool>, dir: ObjectId) -> Option<ObjectId> {
     pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
 }
 
+/// What the roots in a record are now. It is looked up before the record is changed: that waits for no device.
+struct Roots(HashMap<ObjectId, Option<ObjectId>>);
+
+impl Roots {
+    fn of(pool: &Arc<Pool>, record: &Imported) -> Roots {
+        Roots(record.keys.iter().map(|(dir, _)| (*dir, root_of(pool, *dir))).collect())
+    }
+
+    /// The current root of an earlier one; one that came meanwhile is one still.
+    fn now(&self, dir: ObjectId) -> Option<ObjectId> {
+        self.0.get(&dir).copied().unwrap_or(Some(dir))
+    }
+
+    /// Forgets the location of an encryption root's key, and of roots that no longer exist.
+    fn forget_place(&self, record: &mut Imported, root: ObjectId) {
+        record.keys.retain(|(dir, _)| self.now(*dir).is_some_and(|now| now != root));
+    }
+}
+
 /// Updates the remembered key locations to the current encryption roots, as earlier roots may be destroyed; the
 /// locations of those that no longer exist are forgotten.
 ///
 /// # Errors
 /// When the record cannot be written.
 pub fn settle(pool: &Arc<Pool>) -> Result<(), Error> {
-    let Some(mut record) = record_of(pool).filter(|record| !record.keys.is_empty()) else { return Ok(()) };
-    let before = record.clone();
-    record.keys.clear();
-    for (dir, location) in &before.keys {
-        let root = root_of(pool, *dir).filter(|root| record.keys.iter().all(|(other, _)| other != root));
-        record.keys.extend(root.map(|root| (root, location.clone())));
-    }
-    if record == before { Ok(()) } else { records::remember(&record) }
+    let Some(record) = record_of(pool).filter(|record| !record.keys.is_empty()) else { return Ok(()) };
+    let roots = Roots::of(pool, &record);
+    records::update(record.guid, |record| {
+        for (dir, location) in std::mem::take(&mut record.keys) {
+            let root = roots.now(dir).filter(|root| record.keys.iter().all(|(other, _)| other != root));
+            record.keys.extend(root.map(|root| (root, location)));
+        }
+    })
 }
 
 /// Forgets the key of an encryption root: no command loads it from now on without being asked to. Returns whether it was kept; a file that no
@@ -69,15 +88,33 @@ pub fn settle(pool: &Arc<Pool>) -> Result<(), Error> {
 /// # Errors
 /// When the record cannot be written.
 pub fn unload(query: &Query, root: &str) -> Result<bool, Error> {
+    give_up(query, root, false)
+}
+
+/// As [`unload`], for a key that was unloaded: no command loads it without being asked to, also if it was nowhere kept.
+///
+/// # Errors
+/// As [`unload`].
+pub fn unloaded(query: &Query, root: &str) -> Result<(), Error> {
+    give_up(query, root, true).map(drop)
+}
+
+/// Removes the key of an encryption root from the agent, and its location from the record, and notes that it was unloaded if it was there, or if that `is_sure`. Returns whether
+/// it was there.
+fn give_up(query: &Query, root: &str, is_sure: bool) -> Result<bool, Error> {
     let pool = query.pool();
-    let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(false) };
-    if !give_up(pool, &mut record, dir.id()) {
-        return Ok(false);
+    let (Some(record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(false) };
+    let (roots, root) = (Roots::of(pool, &record), dir.id());
+    let has_place = record.keys.iter().any(|(dir, _)| roots.now(*dir) == Some(root));
+    let was_kept = drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || has_place;
+    if was_kept || is_sure {
+        records::update(record.guid, |record| {
+            roots.forget_place(record, root);
+            record.unloaded.retain(|other| *other != root);
+            record.unloaded.push(root);
+        })?;
     }
-    record.unloaded.retain(|other| *other != dir.id());
-    record.unloaded.push(dir.id());
-    records::remember(&record)?;
-    Ok(true)
+    Ok(was_kept)
 }
 
 /// Forgets the key that a dataset had of its own before that was changed: it is under its parent's now, or has another, which is not kept.
@@ -86,26 +123,13 @@ pub fn unload(query: &Query, root: &str) -> Result<bool, Error> {
 /// When the record cannot be written.
 pub fn forget(query: &Query, root: &str) -> Result<(), Error> {
     let pool = query.pool();
-    let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
+    let (Some(record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
     // it may be kept under a dataset that was the root before a promote
-    let is_its = |other: ObjectId| other == dir.id() || root_of(pool, other) == Some(dir.id());
-    drop_keys(pool, is_its);
-    let count = record.keys.len();
-    record.keys.retain(|(other, _)| !is_its(*other));
-    if record.keys.len() == count { Ok(()) } else { records::remember(&record) }
-}
-
-/// Removes the key of an encryption root from the agent, and its location from the record. Returns whether it was
-/// there.
-fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: ObjectId) -> bool {
-    let count = record.keys.len();
-    forget_place(pool, record, root);
-    drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
-}
-
-/// Forgets the location of an encryption root's key, and of roots that no longer exist.
-fn forget_place(pool: &Arc<Pool>, record: &mut Imported, root: ObjectId) {
-    record.keys.retain(|(dir, _)| root_of(pool, *dir).is_some_and(|now| now != root));
+    drop_keys(pool, |other| other == dir.id() || root_of(pool, other) == Some(dir.id()));
+    let roots = Roots::of(pool, &record);
+    records::update(record.guid, |record| {
+        record.keys.retain(|(other, _)| *other != dir.id() && roots.now(*other) != Some(dir.id()));
+    })
 }
 
 fn drop_keys(pool: &Pool, mut which: impl FnMut(ObjectId) -> bool) -> bool {
@@ -120,17 +144,19 @@ fn drop_keys(pool: &Pool, mut which: impl FnMut(ObjectId) -> bool) -> bool {
 /// When the record cannot be written.
 pub fn keep(query: &Query, root: &str, location: &str, key: &WrappingKey, front: &dyn Front) -> Result<(), Error> {
     let pool = query.pool();
-    let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
-    let before = record.clone();
-    forget_place(pool, &mut record, dir.id());
-    record.unloaded.retain(|other| *other != dir.id());
+    let (Some(record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
     let of_file = location.starts_with("file://") && !waits(location);
-    if of_file {
-        record.keys.push((dir.id(), location.to_owned()));
-    } else if let Err(e) = agent::put(record.guid, dir.id(), key) {
+    if !of_file && let Err(e) = agent::put(record.guid, dir.id(), key) {
         front.warn(&format!("the key of '{root}' cannot be kept for later commands: {}", cause(&e)));
     }
     // an older key of the same root
     drop_keys(pool, |other| (of_file || other != dir.id()) && root_of(pool, other) == Some(dir.id()));
-    if record == before { Ok(()) } else { records::remember(&record) }
+    let roots = Roots::of(pool, &record);
+    records::update(record.guid, |record| {
+        roots.forget_place(record, dir.id());
+        record.unloaded.retain(|other| *other != dir.id());
+        if of_file {
+            record.keys.push((dir.id(), location.to_owned()));
+        }
+    })
 }

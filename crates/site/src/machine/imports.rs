@@ -132,6 +132,7 @@ impl Session {
         let mut filling = place.write();
         let locked = import.lock()?;
         let spa = import.write(&locked)?;
+        filling.expect(import.record(), &spa);
         match self.set_and_remember(&spa, stored, import) {
             Ok(record) => {
                 self.machine.site.keep(&spa);
@@ -141,7 +142,8 @@ impl Session {
             Err(failed) => {
                 // the error is what counts
                 let _forgotten = records::forget(guid);
-                let _closed = spa.close();
+                let _closed = self.machine.close_written(&spa);
+                filling.empty();
                 Err(failed)
             }
         }

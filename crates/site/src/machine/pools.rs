@@ -1,7 +1,8 @@
 //! The pools that a machine has open.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use base::{Errno, Guid};
@@ -10,12 +11,13 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
 use crate::error::opening;
-use crate::{Error, Imported, Query, Site, devices, keys};
+use crate::{Error, Imported, Query, Site, devices, keys, suspended};
 
 /// The time that an export waits for the requests to its pool to end, and these for it before they ask whether it is suspended.
 const MOMENT: Duration = Duration::from_millis(250);
 
-type Known = (Imported, Option<Arc<Spa>>);
+/// What is known of a pool that is open: its record, and if it is open for a change itself, and whether it is ready.
+type Known = (Imported, Option<(Arc<Spa>, Ready)>);
 
 /// The place of a pool: it is filled while the pool is open. Requests have it locked for reading, those that open and close for writing.
 #[derive(Default)]
@@ -23,6 +25,8 @@ pub(super) struct Place {
     open: RwLock<Option<Open>>,
     /// The record of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
     known: Mutex<Option<Known>>,
+    /// The pool that the program has open besides, and whether that is ready.
+    besides: Mutex<Option<(Weak<Spa>, Ready)>>,
 }
 
 impl Place {
@@ -46,15 +50,34 @@ impl Place {
 
     /// The pool that is open for a change here.
     fn spa(&self) -> Option<Arc<Spa>> {
-        self.known().as_ref()?.1.clone()
+        self.known().as_ref()?.1.as_ref().map(|(spa, _)| spa.clone())
+    }
+
+    /// The pool that the program has open, and closes. All requests to it make it ready together.
+    fn besides(&self, record: Imported, spa: Arc<Spa>) -> Open {
+        let mut besides = self.besides.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |other: &Weak<Spa>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(&spa));
+        let ready = match &*besides {
+            Some((other, ready)) if is_it(other) => ready.clone(),
+            _ => Ready::default(),
+        };
+        *besides = Some((Arc::downgrade(&spa), ready.clone()));
+        Open { record, held: Held::Writing(spa), ready }
+    }
+
+    /// Gives up what is in it, if that is suspended: requests that wait for its devices end.
+    fn give_up_suspended(&self) {
+        if let Some(spa) = self.spa().filter(|spa| spa.suspended().is_some()) {
+            spa.abandon();
+        }
     }
 
     /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock; and who has the lock may wait for it to
     /// be cleared.
     fn suspended(&self) -> Option<Open> {
         let (record, spa) = self.known().clone()?;
-        let spa = spa.filter(|spa| spa.suspended().is_some())?;
-        Some(Open { record, held: Held::Writing(spa), ready: Mutex::new(true) })
+        let (spa, ready) = spa.filter(|(spa, _)| spa.suspended().is_some())?;
+        Some(Open { record, held: Held::Writing(spa), ready })
     }
 }
 
@@ -69,9 +92,14 @@ impl<'a> Filling<'a> {
         self.open.as_ref()
     }
 
+    /// Lets others see a pool that is about to be in it: it can be cleared and closed, should it be suspended meanwhile.
+    pub(super) fn expect(&mut self, record: &Imported, spa: &Arc<Spa>) {
+        *self.place.known() = Some((record.clone(), Some((spa.clone(), Ready::default()))));
+    }
+
     pub(super) fn fill(&mut self, open: Open) {
         let spa = match &open.held {
-            Held::Writing(spa) => Some(spa.clone()),
+            Held::Writing(spa) => Some((spa.clone(), open.ready.clone())),
             Held::Reading(..) => None,
         };
         *self.place.known() = Some((open.record.clone(), spa));
@@ -95,23 +123,26 @@ pub(super) struct Open {
     pub(super) record: Imported,
     pub(super) held: Held,
     /// Whether its logs were replayed, and its devices brought up to date: before its first change.
-    ready: Mutex<bool>,
+    ready: Ready,
 }
+
+/// Whether a pool is ready for a change; who has it locked makes it so.
+type Ready = Arc<Mutex<bool>>;
 
 impl Open {
     pub(super) fn new(record: Imported, held: Held) -> Open {
-        Open { record, held, ready: Mutex::new(false) }
+        Open { record, held, ready: Ready::default() }
     }
 
     /// Makes it ready for a change.
     pub(super) fn make_ready(&self, site: &Site) -> Result<(), Failed> {
         let Held::Writing(spa) = &self.held else { return Ok(()) };
-        // the request is refused
-        if spa.suspended().is_some() {
-            return Ok(());
-        }
+        // who makes it ready may wait for its devices
+        let check = || spa.suspended().map_or(Ok(()), |cause| Err(control::Error::Suspended(cause)));
+        check()?;
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if !*ready {
+            check()?;
             if spa.had_logs() {
                 site.replay(spa, &mut |_| {})?;
                 spa.sync()?;
@@ -153,13 +184,11 @@ pub(super) struct Pools {
     /// The places of pools by their guids; they stay, as somebody may be waiting for one.
     places: Mutex<HashMap<Guid, Arc<Place>>>,
     pub(super) kept: AllKept,
-    /// Devices come and go one after the other: their paths are in the record of the pool.
-    pub(super) vdevs: Mutex<()>,
 }
 
 impl Pools {
     pub(super) fn new(site: Site) -> Pools {
-        Pools { site, places: Mutex::default(), kept: AllKept::default(), vdevs: Mutex::default() }
+        Pools { site, places: Mutex::default(), kept: AllKept::default() }
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<Guid, Arc<Place>>> {
@@ -253,8 +282,8 @@ impl Pools {
                 self.let_go(&mut filling);
             }
             if let Some(spa) = self.site.changing(&record) {
-                // the program has it open besides, and closes it
-                return work(&Open::new(record, Held::Writing(spa)));
+                drop(filling);
+                return work(&place.besides(record, spa));
             }
             filling.fill(self.open_now(record)?);
         }
@@ -273,9 +302,8 @@ impl Pools {
         }
         let spa = self.site.write(&record).map_err(opening)?;
         if let Err(e) = self.site.show_changes(&record, &spa) {
-            self.site.hide_changes(&spa);
             // the error is what counts
-            let _closed = spa.close();
+            let _closed = self.close_written(&spa);
             return Err(opening(e));
         }
         Ok(Open::new(record, Held::Writing(spa)))
@@ -297,18 +325,27 @@ impl Pools {
     }
 
     pub(super) fn close_all(&self) -> Result<(), Failed> {
-        let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
-        // all of them, whatever comes of the first
-        let closed: Vec<_> = places.iter().map(|place| self.close_place(place)).collect();
-        closed.into_iter().collect()
+        let mut places: Vec<Arc<Place>> = self.places().values().cloned().collect();
+        let mut closed = Ok(());
+        // all of them, whatever comes of the first; none is waited for while another is suspended
+        while !places.is_empty() {
+            places.iter().for_each(|place| place.give_up_suspended());
+            places.retain(|place| match place.try_write_for(MOMENT) {
+                Some(mut filling) => {
+                    let now = self.close_now(&mut filling);
+                    closed = std::mem::replace(&mut closed, Ok(())).and(now);
+                    false
+                }
+                None => true,
+            });
+        }
+        closed
     }
 
     /// Closes a pool once its requests have ended. Those that wait for the devices of a suspended pool end by that: it is given up, also one that is suspended meanwhile.
     fn close_place(&self, place: &Place) -> Result<(), Failed> {
         loop {
-            if let Some(spa) = place.spa().filter(|spa| spa.suspended().is_some()) {
-                spa.abandon();
-            }
+            place.give_up_suspended();
             if let Some(mut filling) = place.try_write_for(MOMENT) {
                 return self.close_now(&mut filling);
             }
@@ -316,19 +353,44 @@ impl Pools {
     }
 
     fn close_now(&self, filling: &mut Filling<'_>) -> Result<(), Failed> {
-        let Some(Open { record, held, .. }) = filling.empty() else { return Ok(()) };
+        let Some(open) = filling.open() else { return Ok(()) };
         self.kept.forget();
-        let Held::Writing(spa) = held else {
-            self.site.look_again_at(record.guid);
-            return Ok(());
+        let closed = match &open.held {
+            Held::Writing(spa) => self.close_written(spa),
+            Held::Reading(..) => {
+                self.site.look_again_at(open.record.guid);
+                Ok(())
+            }
         };
-        if spa.suspended().is_some() {
-            spa.abandon();
-        }
-        let settled = spa.view().map_err(Failed::from).and_then(|view| keys::settle(&view).map_err(opening));
-        self.site.hide_changes(&spa);
-        spa.close()?;
-        settled
+        // others reach it until then
+        filling.empty();
+        closed
+    }
+
+    /// Closes a pool that was open for a change. It is given up if it is suspended, also while it is closed.
+    pub(super) fn close_written(&self, spa: &Arc<Spa>) -> Result<(), Failed> {
+        let (done, ended) = channel::<()>();
+        std::thread::scope(|scope| {
+            // it goes with the work, however that ends
+            let done = done;
+            scope.spawn(move || {
+                loop {
+                    if spa.suspended().is_some() {
+                        spa.abandon();
+                    }
+                    if ended.recv_timeout(MOMENT) != Err(RecvTimeoutError::Timeout) {
+                        break;
+                    }
+                }
+            });
+            let settled = spa.view().map_err(Failed::from).and_then(|view| keys::settle(&view).map_err(opening));
+            self.site.hide_changes(spa);
+            let closed = spa.close();
+            drop(done);
+            suspended::forget(spa.guid());
+            closed?;
+            settled
+        })
     }
 
     pub(super) fn take(&self, pool: &str) -> Option<Arc<Spa>> {

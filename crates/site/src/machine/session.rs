@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use base::{Errno, Guid};
 use control::{Caller, CancelToken, Control, EventSource, Events, Failed, Ioc, Kept, NewVdevs, Who, traced};
 use nvlist::NvList;
 use pool::events::News;
@@ -13,7 +14,8 @@ use pool::{Pool, Spa};
 
 use super::pools::{Filling, Held, Open, Pools, busy};
 use crate::error::opening;
-use crate::{Error, Imported, Query, events, keys, records, writing};
+use crate::suspended::Suspended;
+use crate::{Error, Imported, Query, events, keys, records, suspended, writing};
 
 /// The change of a key after which a dataset has the same (OpenZFS: `dcp_cmd_t`).
 const FORCE_NEW_KEY: u64 = 4;
@@ -72,10 +74,18 @@ impl Session {
         {
             return traced(ioc, "", Some(self.caller.uid), || Err(refused.into()));
         }
+        if has_key(input) {
+            keys::no_core_dumps();
+        }
         let pool = ioc.pool_of(name)?;
         let traced = |work: &dyn Fn() -> Result<NvList, Failed>| {
             traced(ioc, pool, Some(self.caller.uid), || ioc.check(input).map_err(Failed::from).and_then(|()| work()))
         };
+        if ioc == Ioc::Clear
+            && let Some((guid, suspended)) = self.suspended_elsewhere(pool)
+        {
+            return traced(&|| clear(guid, &suspended, input));
+        }
         match ioc {
             Ioc::PoolConfigs => traced(&|| self.configs()),
             Ioc::PoolTryImport => traced(&|| self.try_import(input)),
@@ -95,9 +105,16 @@ impl Session {
         }
     }
 
+    /// Whether the caller may do all.
+    fn is_owner(&self) -> bool {
+        self.owner.is_none_or(|owner| [ROOT, owner].contains(&self.caller.uid))
+    }
+
     /// Takes requests of the caller to a pool that is open for a change.
     fn control(&self, spa: &Arc<Spa>) -> Control {
-        Control::new(spa.clone(), self.caller.clone()).on(Arc::new(self.machine.site.clone())).keeping(&self.kept)
+        let control = Control::new(spa.clone(), self.caller.clone());
+        let control = control.on(Arc::new(self.machine.site.clone())).keeping(&self.kept);
+        if self.is_owner() { control } else { control.of_stranger() }
     }
 
     /// Uses a pool for a request, which is checked before the pool is opened for it. Nobody but the owner of the pools has one opened for a change.
@@ -109,16 +126,22 @@ impl Session {
         work: impl FnOnce(&Open) -> Result<R, Failed>,
     ) -> Result<R, Failed> {
         ioc.check(input)?;
-        match self.owner {
-            Some(owner) if ![ROOT, owner].contains(&self.caller.uid) => {
-                let done = self.machine.if_open(pool, work);
-                done.unwrap_or_else(|| {
-                    self.machine.record(pool)?;
-                    Err(control::Error::NotPermitted(ioc.name()).into())
-                })
-            }
-            _ => self.machine.with(pool, work),
+        if self.is_owner() {
+            return self.machine.with(pool, work);
         }
+        self.machine.if_open(pool, work).unwrap_or_else(|| {
+            self.machine.record(pool)?;
+            Err(control::Error::NotPermitted(ioc.name()).into())
+        })
+    }
+
+    /// How a pool is suspended that is not open here: in another process, or while it is being opened.
+    fn suspended_elsewhere(&self, pool: &str) -> Option<(Guid, Suspended)> {
+        if self.machine.opened(pool).is_some() {
+            return None;
+        }
+        let guid = self.machine.record(pool).ok()?.guid;
+        Some((guid, suspended::of(guid)?))
     }
 
     fn look(
@@ -132,10 +155,10 @@ impl Session {
             return answer;
         }
         let record = self.machine.record(pool)?;
-        if record.readonly {
+        if record.readonly && self.is_owner() {
             return self.machine.with(pool, |open| self.look_at(open, ioc, (name, input), cancel));
         }
-        // another process may write it
+        // another process may write it, and nothing is opened to stay for a stranger
         let mut devices = HashMap::new();
         let view = self.kept.view(ioc, name, || {
             let (view, found) = self.machine.site.open_anew(&record).map_err(opening)?;
@@ -159,7 +182,11 @@ impl Session {
         };
         match &open.held {
             Held::Reading(pool, _) => ask(pool),
-            Held::Writing(spa) => ioc.look_at(spa, || ask(&self.kept.view(ioc, name, || Ok(spa.view()?))?)),
+            // what is no such request has no answer either where the pool is suspended
+            Held::Writing(spa) => ioc
+                .check(input)
+                .map_err(Failed::from)
+                .and_then(|()| ioc.look_at(spa, || ask(&self.kept.view(ioc, name, || Ok(spa.view()?))?))),
         }
     }
 
@@ -175,20 +202,13 @@ impl Session {
         if !as_it_is {
             open.make_ready(&self.machine.site)?;
         }
-        let one_by_one = || self.machine.vdevs.lock().unwrap_or_else(PoisonError::into_inner);
         let site = &self.machine.site;
         let out = match (&open.held, ioc) {
             (Held::Reading(pool, _), _) => {
                 self.machine.query(open, pool, false).of(&self.caller).call(ioc, name, input)
             }
-            (Held::Writing(spa), Ioc::VdevAdd) => {
-                let _alone = one_by_one();
-                site.add_vdevs(&self.control(spa), input)
-            }
-            (Held::Writing(spa), Ioc::VdevRemove) => {
-                let _alone = one_by_one();
-                site.remove_vdev(&self.control(spa), input)
-            }
+            (Held::Writing(spa), Ioc::VdevAdd) => site.add_vdevs(&self.control(spa), input),
+            (Held::Writing(spa), Ioc::VdevRemove) => site.remove_vdev(&self.control(spa), input),
             (Held::Writing(spa), ioc) => self.control(spa).until(cancel).call(ioc, name, input),
         }?;
         self.keys_changed(ioc, open, name, input)?;
@@ -207,7 +227,7 @@ impl Session {
         match ioc {
             Ioc::LoadKey if !input.contains("noop") => open.has_new_key(),
             Ioc::UnloadKey => {
-                keys::unload(&query()?, name).map_err(opening)?;
+                keys::unloaded(&query()?, name).map_err(opening)?;
                 self.machine.kept.forget();
             }
             Ioc::ChangeKey if input.get_u64("crypt_cmd") != Some(FORCE_NEW_KEY) => {
@@ -278,10 +298,12 @@ impl Session {
         if left.is_ok() || spa.is_stopped() {
             self.machine.kept.forget();
             site.hide_changes(&spa);
+            suspended::forget(record.guid);
             filling.empty();
         } else if site.changing(record).is_none() {
+            // why it could not be left is what counts
+            let _closed = self.machine.close_written(&spa);
             filling.empty();
-            spa.close()?;
         }
         left.map(drop)
     }
@@ -321,6 +343,19 @@ impl Session {
         filling.fill(Open::new(record, Held::Writing(spa.clone())));
         Ok(NvList::new())
     }
+}
+
+/// Has a pool cleared by whoever waits for its devices.
+fn clear(guid: Guid, suspended: &Suspended, input: &NvList) -> Result<NvList, Failed> {
+    let cleared = suspended::clear(guid, suspended, input.get_u64("guid").map(Guid));
+    cleared.map_err(|why| control::Error::Opening(Errno::EIO, why.into()))?;
+    Ok(NvList::new())
+}
+
+/// Whether a request has a key in it.
+fn has_key(input: &NvList) -> bool {
+    let has = |list: &NvList| list.contains("hidden_args");
+    has(input) || input.get_nvlist("props").is_some_and(has)
 }
 
 /// The events of all processes.

@@ -59,7 +59,7 @@ pub(crate) fn create(session: &Session, dir: &Path) {
     }
     let spec = VdevSpec::parse(&["mirror".to_owned(), paths[0].clone(), paths[1].clone()]).unwrap();
     let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
-    let features = ["extensible_dataset", "bookmarks", "bookmark_v2", "encryption"];
+    let features = ["async_destroy", "extensible_dataset", "bookmarks", "bookmark_v2", "encryption"];
     let mut props = NvList::new();
     features.iter().for_each(|name| props.insert(format!("feature@{name}"), 0u64));
     session.call(Ioc::PoolCreate, "t", &list(&[("config", config.into()), ("props", props.into())])).unwrap();
