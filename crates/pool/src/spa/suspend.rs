@@ -259,7 +259,11 @@ impl Spa {
     pub fn clear(self: &Arc<Self>, device: Option<Guid>) -> Result<(), Error> {
         if self.recover(device) {
             // what waited is under way again: with its txg, or not at all
-            self.txgs.wait_synced_or_suspended(self.txgs.open())?;
+            match self.txgs.wait_synced_or_suspended(self.txgs.open()) {
+                // what waited was the end of the pool, which is closed now
+                Err(Error::Suspended(cause)) if matches!(*cause, Error::Closed) => return Ok(()),
+                waited => waited?,
+            }
         }
         self.record_cleared(device)
     }
