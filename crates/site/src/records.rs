@@ -15,7 +15,7 @@ use base::{Guid, ObjectId};
 use serde_json::{Map, Value, json};
 
 use crate::state::{self, Folder, Lock, Patience};
-use crate::{Error, Front};
+use crate::{Error, Front, Silent};
 
 /// The user that administers every machine.
 const ROOT: u32 = 0;
@@ -157,10 +157,12 @@ impl Changing {
         let of_process = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = folder()?;
         let folder = Folder::open().map_err(|e| trouble(&dir, e))?;
-        let locked = folder
-            .shared_file(CHANGES)
-            .and_then(|file| state::lock(&file, Lock::Exclusive, Patience::Moment).map(|()| file));
-        let of_all = locked.map_err(|e| trouble(&dir.join(CHANGES), e))?;
+        let path = dir.join(CHANGES);
+        // many commands may change records at the same time, on a slow disk
+        let patience = Patience::Work { path: &path, front: &Silent };
+        let locked =
+            folder.shared_file(CHANGES).and_then(|file| state::lock(&file, Lock::Exclusive, patience).map(|()| file));
+        let of_all = locked.map_err(|e| trouble(&path, e))?;
         Ok(Changing { _of_all: of_all, _of_process: of_process })
     }
 }
@@ -227,11 +229,11 @@ pub fn is_remembered(guid: Guid) -> bool {
 /// # Errors
 /// When the record cannot be removed.
 pub fn forget(guid: Guid) -> Result<(), Error> {
-    // nobody who has read it writes it again; it is removed whoever has the lock
-    let _alone = Changing::begin();
     crate::iostats::forget(guid);
     crate::left::forget(guid);
     crate::agent::drop_pool(guid);
+    // nobody who has read it writes it again; it is removed whoever has the lock
+    let _alone = Changing::begin();
     let name = format!("{guid}.json");
     match Folder::open().and_then(|folder| folder.remove(&name).and_then(|()| folder.sync())) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&folder()?.join(name), e)),

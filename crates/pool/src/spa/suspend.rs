@@ -165,7 +165,7 @@ impl Spa {
     /// opened again.
     pub fn abandon(&self) {
         self.suspension.give_up();
-        let cause = self.suspended().unwrap_or_else(|| Arc::new(Error::Closed));
+        let cause = self.suspended().unwrap_or_else(|| Arc::new(Error::IoFailure("the pool was given up".to_owned())));
         self.txgs.fail(cause);
     }
 
@@ -257,15 +257,17 @@ impl Spa {
     /// # Errors
     /// [`Error::Suspended`] if it is suspended again.
     pub fn clear(self: &Arc<Self>, device: Option<Guid>) -> Result<(), Error> {
-        if self.recover(device) {
-            // what waited is under way again: with its txg, or not at all
-            match self.txgs.wait_synced_or_suspended(self.txgs.open()) {
-                // what waited was the end of the pool, which is closed now
-                Err(Error::Suspended(cause)) if matches!(*cause, Error::Closed) => return Ok(()),
-                waited => waited?,
-            }
+        if !self.recover(device) {
+            return self.record_cleared(device);
         }
-        self.record_cleared(device)
+        // what waited is under way again: with its txg, or not at all
+        let waited = self.txgs.wait_synced_or_suspended(self.txgs.open());
+        match waited.and_then(|()| self.record_cleared(device)) {
+            // what waited was the end of the pool, which is closed now
+            Err(Error::Suspended(cause)) if matches!(*cause, Error::Closed) => Ok(()),
+            Err(Error::Closed) => Ok(()),
+            cleared => cleared,
+        }
     }
 
     /// Puts devices to use again. Returns whether the pool was suspended, and goes on.

@@ -42,9 +42,12 @@ fn record_of(pool: &Pool) -> Option<Imported> {
 }
 
 /// The current encryption root of the directory that was the root when its key was kept: after a promote, the clone is
-/// the root.
+/// the root. While devices do not answer, what was kept counts as it was.
 fn root_of(pool: &Arc<Pool>, dir: ObjectId) -> Option<ObjectId> {
-    pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
+    match pool.dir_by_id(dir).and_then(|found| found.crypto()) {
+        Ok(info) => info.map(|info| info.root_dir),
+        Err(error) => error.is_unanswered().then_some(dir),
+    }
 }
 
 /// What the roots in a record are now. It is looked up before the record is changed: that waits for no device.
@@ -115,6 +118,16 @@ fn give_up(query: &Query, root: &str, is_sure: bool) -> Result<bool, Error> {
         })?;
     }
     Ok(was_kept)
+}
+
+/// Notes that the key of an encryption root was loaded: commands may load it again.
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn loaded(query: &Query, root: &str) -> Result<(), Error> {
+    let pool = query.pool();
+    let Ok(dir) = pool.dir(root) else { return Ok(()) };
+    records::update(pool.guid(), |record| record.unloaded.retain(|other| *other != dir.id()))
 }
 
 /// Forgets the key that a dataset had of its own before that was changed: it is under its parent's now, or has another, which is not kept.

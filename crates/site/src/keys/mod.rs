@@ -15,7 +15,7 @@ use nvlist::{NvList, Value};
 use pool::KeyFormat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-pub use kept::{forget, keep, load_kept, settle, unload, unloaded};
+pub use kept::{forget, keep, load_kept, loaded, settle, unload, unloaded};
 
 use crate::Query;
 

@@ -17,7 +17,7 @@ use crate::{Error, Imported, Query, Site, devices, keys, suspended};
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// What is known of a pool that is open: its record, and if it is open for a change itself, and whether it is ready.
-type Known = (Imported, Option<(Arc<Spa>, Ready)>);
+type Known = (Imported, Option<(Arc<Spa>, Arc<Shared>)>);
 
 /// The place of a pool: it is filled while the pool is open. Requests have it locked for reading, those that open and close for writing.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(super) struct Place {
     /// The record of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
     known: Mutex<Option<Known>>,
     /// The pool that the program has open besides, and whether that is ready.
-    besides: Mutex<Option<(Weak<Spa>, Ready)>>,
+    besides: Mutex<Option<(Weak<Spa>, Arc<Shared>)>>,
 }
 
 impl Place {
@@ -57,12 +57,12 @@ impl Place {
     fn besides(&self, record: Imported, spa: Arc<Spa>) -> Open {
         let mut besides = self.besides.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |other: &Weak<Spa>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(&spa));
-        let ready = match &*besides {
-            Some((other, ready)) if is_it(other) => ready.clone(),
-            _ => Ready::default(),
+        let shared = match &*besides {
+            Some((other, shared)) if is_it(other) => shared.clone(),
+            _ => Arc::default(),
         };
-        *besides = Some((Arc::downgrade(&spa), ready.clone()));
-        Open { record, held: Held::Writing(spa), ready }
+        *besides = Some((Arc::downgrade(&spa), shared.clone()));
+        Open { record, held: Held::Writing(spa), shared }
     }
 
     /// Gives up what is in it, if that is suspended: requests that wait for its devices end.
@@ -76,8 +76,8 @@ impl Place {
     /// be cleared.
     fn suspended(&self) -> Option<Open> {
         let (record, spa) = self.known().clone()?;
-        let (spa, ready) = spa.filter(|(spa, _)| spa.suspended().is_some())?;
-        Some(Open { record, held: Held::Writing(spa), ready })
+        let (spa, shared) = spa.filter(|(spa, _)| spa.suspended().is_some())?;
+        Some(Open { record, held: Held::Writing(spa), shared })
     }
 }
 
@@ -94,12 +94,12 @@ impl<'a> Filling<'a> {
 
     /// Lets others see a pool that is about to be in it: it can be cleared and closed, should it be suspended meanwhile.
     pub(super) fn expect(&mut self, record: &Imported, spa: &Arc<Spa>) {
-        *self.place.known() = Some((record.clone(), Some((spa.clone(), Ready::default()))));
+        *self.place.known() = Some((record.clone(), Some((spa.clone(), Arc::default()))));
     }
 
     pub(super) fn fill(&mut self, open: Open) {
         let spa = match &open.held {
-            Held::Writing(spa) => Some((spa.clone(), open.ready.clone())),
+            Held::Writing(spa) => Some((spa.clone(), open.shared.clone())),
             Held::Reading(..) => None,
         };
         *self.place.known() = Some((open.record.clone(), spa));
@@ -122,16 +122,27 @@ pub(super) struct Open {
     /// The record of its import, from when it was opened.
     pub(super) record: Imported,
     pub(super) held: Held,
-    /// Whether its logs were replayed, and its devices brought up to date: before its first change.
-    ready: Ready,
+    /// Also whether its logs were replayed, and its devices brought up to date: before its first change.
+    shared: Arc<Shared>,
 }
 
-/// Whether a pool is ready for a change; who has it locked makes it so.
-type Ready = Arc<Mutex<bool>>;
+/// What all requests to an open pool share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Whether the pool is ready for a change; who has it locked makes it so.
+    ready: Mutex<bool>,
+    /// Locked while vdevs are added or removed: the record is changed before and after.
+    vdevs: Mutex<()>,
+}
 
 impl Open {
     pub(super) fn new(record: Imported, held: Held) -> Open {
-        Open { record, held, ready: Ready::default() }
+        Open { record, held, shared: Arc::default() }
+    }
+
+    /// Locks the vdevs of the record against other threads that add or remove some.
+    pub(super) fn lock_vdevs(&self) -> MutexGuard<'_, ()> {
+        self.shared.vdevs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes it ready for a change.
@@ -140,7 +151,7 @@ impl Open {
         // who makes it ready may wait for its devices
         let check = || spa.suspended().map_or(Ok(()), |cause| Err(control::Error::Suspended(cause)));
         check()?;
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if !*ready {
             check()?;
             if spa.had_logs() {
@@ -155,7 +166,7 @@ impl Open {
 
     /// A key was loaded: the log of its datasets may be replayed.
     pub(super) fn has_new_key(&self) {
-        *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        *self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
     /// Whether it is what this record says. A pool that is written belongs to this process until it is exported; one that is read may have been exported and imported by another.
@@ -373,7 +384,7 @@ impl Pools {
         std::thread::scope(|scope| {
             // it goes with the work, however that ends
             let done = done;
-            scope.spawn(move || {
+            let watch = move || {
                 loop {
                     if spa.suspended().is_some() {
                         spa.abandon();
@@ -382,7 +393,9 @@ impl Pools {
                         break;
                     }
                 }
-            });
+            };
+            // without a thread a close may wait for devices; what is dirty is written nevertheless
+            let _watcher = std::thread::Builder::new().name("close".to_owned()).spawn_scoped(scope, watch);
             let settled = spa.view().map_err(Failed::from).and_then(|view| keys::settle(&view).map_err(opening));
             self.site.hide_changes(spa);
             let closed = spa.close();

@@ -207,8 +207,14 @@ impl Session {
             (Held::Reading(pool, _), _) => {
                 self.machine.query(open, pool, false).of(&self.caller).call(ioc, name, input)
             }
-            (Held::Writing(spa), Ioc::VdevAdd) => site.add_vdevs(&self.control(spa), input),
-            (Held::Writing(spa), Ioc::VdevRemove) => site.remove_vdev(&self.control(spa), input),
+            (Held::Writing(spa), Ioc::VdevAdd) => {
+                let _alone = open.lock_vdevs();
+                site.add_vdevs(&self.control(spa), input)
+            }
+            (Held::Writing(spa), Ioc::VdevRemove) => {
+                let _alone = open.lock_vdevs();
+                site.remove_vdev(&self.control(spa), input)
+            }
             (Held::Writing(spa), ioc) => self.control(spa).until(cancel).call(ioc, name, input),
         }?;
         self.keys_changed(ioc, open, name, input)?;
@@ -225,7 +231,10 @@ impl Session {
             Ok::<_, Failed>(self.machine.query(open, &view, false))
         };
         match ioc {
-            Ioc::LoadKey if !input.contains("noop") => open.has_new_key(),
+            Ioc::LoadKey if !input.contains("noop") => {
+                open.has_new_key();
+                keys::loaded(&query()?, name).map_err(opening)?;
+            }
             Ioc::UnloadKey => {
                 keys::unloaded(&query()?, name).map_err(opening)?;
                 self.machine.kept.forget();
