@@ -44,9 +44,7 @@ impl CancelToken {
     pub(crate) fn can_be_cancelled(&self) -> bool {
         self.0.is_some()
     }
-}
 
-impl CancelToken {
     /// An error if the request is to end.
     fn go_on(&self) -> io::Result<()> {
         if self.is_cancelled() { Err(io::Error::other(Error::Cancelled)) } else { Ok(()) }

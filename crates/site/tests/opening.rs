@@ -6,14 +6,13 @@ mod calls;
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use base::{Errno, ObjectId};
 use calls::{changing, snapshot};
 use control::{Caller, Ioc};
 use nvlist::{NvList, Value};
 use site::{Machine, Session, Silent, Site};
-use support::{create, in_own_state, list, machine, new_fs};
+use support::{create, in_own_state, list, machine, new_fs, sited};
 use zpl::live::{Cred, NewFile, Zfs};
 
 /// The value of a property in an answer.
@@ -91,9 +90,7 @@ fn keys_stay_loaded_and_are_of_pools_that_are_only_read_as_well() {
 #[test]
 fn an_unloaded_key_is_kept_for_nobody() {
     in_own_state("an_unloaded_key_is_kept_for_nobody", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         keep_key(&site, &session, dir);
         let record = || site.find("t").unwrap().unwrap();
@@ -110,9 +107,7 @@ fn an_unloaded_key_is_kept_for_nobody() {
 #[test]
 fn a_key_that_was_changed_is_kept_for_nobody() {
     in_own_state("a_key_that_was_changed_is_kept_for_nobody", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         keep_key(&site, &session, dir);
         let record = || site.find("t").unwrap().unwrap();
@@ -130,9 +125,7 @@ fn a_key_that_was_changed_is_kept_for_nobody() {
 #[test]
 fn a_kept_key_is_that_of_its_root_after_a_promote() {
     in_own_state("a_kept_key_is_that_of_its_root_after_a_promote", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         keep_key(&site, &session, dir);
         let root = || site.find("t").unwrap().unwrap().keys[0].0;
@@ -177,9 +170,7 @@ fn leave_logs(site: &Site, machine: &Machine, dir: &Path, names: [&str; 2]) -> [
 #[test]
 fn logs_are_replayed_before_the_first_change() {
     in_own_state("logs_are_replayed_before_the_first_change", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         new_encrypted(&session);
         let [file, secret] = leave_logs(&site, &machine, dir, ["t", "t/e"]);
@@ -206,9 +197,7 @@ fn logs_are_replayed_before_the_first_change() {
 #[test]
 fn devices_that_were_away_are_brought_up_to_date_before_the_first_change() {
     in_own_state("devices_that_were_away_are_brought_up_to_date_before_the_first_change", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         machine.close("t").unwrap();
         let away = dir.join("away");

@@ -17,7 +17,7 @@ use calls::{changing, snapshot};
 use control::{Caller, Canceller, DiffRecord, Ioc, Who};
 use nvlist::{NvList, Value};
 use site::{Machine, Session, Silent, Site};
-use support::{create, in_own_state, list, machine, new_fs};
+use support::{create, in_own_state, list, machine, new_fs, sited};
 use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
@@ -135,26 +135,27 @@ fn stream(session: &Session, spa: &Arc<pool::Spa>) -> Vec<u8> {
     bytes
 }
 
+/// The request to receive a stream whose input stalls half-way: what tells that it does, and what lets it go on.
+fn stalling(receiver: &Session, mut bytes: Vec<u8>) -> (NvList, Receiver<()>, Sender<()>) {
+    let rest = bytes.split_off(312);
+    let (begun, has_begun) = channel();
+    let (go, go_on) = channel();
+    let stop = rest.len() as u64 / 2;
+    let input = Stalling { bytes: io::Cursor::new(rest), stop, begun, go_on };
+    receiver.caller().files.input(4, Box::new(input), Arc::default());
+    let request =
+        list(&[("snapname", "t/new@s".into()), ("begin_record", Value::ByteArray(bytes)), ("input_fd", 4i32.into())]);
+    (request, has_begun, go)
+}
+
 #[test]
 fn a_snapshot_answers_in_the_middle_of_a_long_receive() {
     in_own_state("a_snapshot_answers_in_the_middle_of_a_long_receive", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
-        let mut bytes = stream(&session, &changing(&site));
-        let rest = bytes.split_off(312);
-        let (begun, has_begun) = channel();
-        let (go, go_on) = channel();
-        let stop = rest.len() as u64 / 2;
-        let input = Stalling { bytes: io::Cursor::new(rest), stop, begun, go_on };
+        let bytes = stream(&session, &changing(&site));
         let receiver = machine.own_session(Caller::default());
-        receiver.caller().files.input(4, Box::new(input), Arc::default());
-        let request = list(&[
-            ("snapname", "t/new@s".into()),
-            ("begin_record", Value::ByteArray(bytes)),
-            ("input_fd", 4i32.into()),
-        ]);
+        let (request, has_begun, go) = stalling(&receiver, bytes);
         thread::scope(|scope| {
             let receiving = scope.spawn(|| receiver.call(Ioc::RecvNew, "t/new", &request));
             has_begun.recv_timeout(LONG).unwrap();
@@ -273,9 +274,7 @@ fn file(spa: &Arc<pool::Spa>, name: &[u8]) -> ObjectId {
 #[test]
 fn one_diff_sees_one_state_of_a_head() {
     in_own_state("one_diff_sees_one_state_of_a_head", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         let spa = changing(&site);
         let kept = file(&spa, b"kept");
@@ -347,22 +346,10 @@ fn who_is_not_the_owner_has_no_pool_opened() {
 #[test]
 fn a_receive_whose_caller_is_gone_does_not_keep_the_pool() {
     in_own_state("a_receive_whose_caller_is_gone_does_not_keep_the_pool", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, _machine, session) = sited();
         create(&session, dir);
-        let mut bytes = stream(&session, &changing(&site));
-        let rest = bytes.split_off(312);
-        let (begun, has_begun) = channel();
-        let (go, go_on) = channel();
-        let stop = rest.len() as u64 / 2;
-        let input = Stalling { bytes: io::Cursor::new(rest), stop, begun, go_on };
-        session.caller().files.input(4, Box::new(input), Arc::default());
-        let request = list(&[
-            ("snapname", "t/new@s".into()),
-            ("begin_record", Value::ByteArray(bytes)),
-            ("input_fd", 4i32.into()),
-        ]);
+        let bytes = stream(&session, &changing(&site));
+        let (request, has_begun, go) = stalling(&session, bytes);
         let canceller = Canceller::default();
         let token = canceller.token();
         let ended = thread::scope(|scope| {
@@ -422,9 +409,7 @@ fn a_send_whose_caller_is_gone_does_not_keep_the_pool() {
 #[test]
 fn a_stranger_who_waits_for_a_file_system_has_nothing_written() {
     in_own_state("a_stranger_who_waits_for_a_file_system_has_nothing_written", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         new_fs(&session, "t/fs").unwrap();
         let uid = site::records::owner() + 1;
@@ -450,9 +435,7 @@ fn a_stranger_who_waits_for_a_file_system_has_nothing_written() {
 #[test]
 fn keys_that_are_unloaded_at_once_all_stay_so() {
     in_own_state("keys_that_are_unloaded_at_once_all_stay_so", |dir| {
-        let site = Site::new(Arc::new(Silent));
-        let machine = Machine::new(site.clone());
-        let session = machine.own_session(Caller::default());
+        let (site, machine, session) = sited();
         create(&session, dir);
         let guid = site.find("t").unwrap().unwrap().guid;
         let names: Vec<String> = (0..4).map(|n| format!("t/{n}")).collect();

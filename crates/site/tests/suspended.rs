@@ -4,28 +4,19 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base::Errno;
 use control::{Caller, Canceller, Ioc, NewVdevs};
 use nvlist::NvList;
-use site::{Machine, Session, Silent, Site};
-use support::{create, in_own_state, list, machine, new_fs};
+use site::Session;
+use support::{create, in_own_state, list, machine, new_fs, sited};
 use vdev::create::VdevSpec;
 use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
 const LONG: Duration = Duration::from_secs(60);
-
-/// A site, a machine with it, and the requests of this process.
-fn sited() -> (Site, Machine, Session) {
-    let site = Site::new(Arc::new(Silent));
-    let machine = Machine::new(site.clone());
-    let session = machine.own_session(Caller::default());
-    (site, machine, session)
-}
 
 /// Takes the devices of the pool away, and brings them back.
 fn move_devices(dir: &Path, are_away: bool) {

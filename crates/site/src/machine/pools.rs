@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Errno, Guid};
 use control::{AllKept, Failed};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
 use crate::error::opening;
@@ -30,10 +30,6 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn known(&self) -> MutexGuard<'_, Option<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Locks it for a request.
     fn try_read_for(&self, time: Duration) -> Option<RwLockReadGuard<'_, Option<Open>>> {
         self.open.try_read_for(time)
@@ -50,12 +46,12 @@ impl Place {
 
     /// The pool that is open for a change here.
     fn spa(&self) -> Option<Arc<Spa>> {
-        self.known().as_ref()?.1.as_ref().map(|(spa, _)| spa.clone())
+        self.known.lock().as_ref()?.1.as_ref().map(|(spa, _)| spa.clone())
     }
 
     /// The pool that the program has open, and closes. All requests to it make it ready together.
     fn besides(&self, record: Imported, spa: Arc<Spa>) -> Open {
-        let mut besides = self.besides.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut besides = self.besides.lock();
         let is_it = |other: &Weak<Spa>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(&spa));
         let shared = match &*besides {
             Some((other, shared)) if is_it(other) => shared.clone(),
@@ -75,7 +71,7 @@ impl Place {
     /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock; and who has the lock may wait for it to
     /// be cleared.
     fn suspended(&self) -> Option<Open> {
-        let (record, spa) = self.known().clone()?;
+        let (record, spa) = self.known.lock().clone()?;
         let (spa, shared) = spa.filter(|(spa, _)| spa.suspended().is_some())?;
         Some(Open { record, held: Held::Writing(spa), shared })
     }
@@ -94,7 +90,7 @@ impl<'a> Filling<'a> {
 
     /// Lets others see a pool that is about to be in it: it can be cleared and closed, should it be suspended meanwhile.
     pub(super) fn expect(&mut self, record: &Imported, spa: &Arc<Spa>) {
-        *self.place.known() = Some((record.clone(), Some((spa.clone(), Arc::default()))));
+        *self.place.known.lock() = Some((record.clone(), Some((spa.clone(), Arc::default()))));
     }
 
     pub(super) fn fill(&mut self, open: Open) {
@@ -102,12 +98,12 @@ impl<'a> Filling<'a> {
             Held::Writing(spa) => Some((spa.clone(), open.shared.clone())),
             Held::Reading(..) => None,
         };
-        *self.place.known() = Some((open.record.clone(), spa));
+        *self.place.known.lock() = Some((open.record.clone(), spa));
         *self.open = Some(open);
     }
 
     pub(super) fn empty(&mut self) -> Option<Open> {
-        *self.place.known() = None;
+        *self.place.known.lock() = None;
         self.open.take()
     }
 
@@ -142,7 +138,7 @@ impl Open {
 
     /// Locks the vdevs of the record against other threads that add or remove some.
     pub(super) fn lock_vdevs(&self) -> MutexGuard<'_, ()> {
-        self.shared.vdevs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.vdevs.lock()
     }
 
     /// Makes it ready for a change.
@@ -151,7 +147,7 @@ impl Open {
         // who makes it ready may wait for its devices
         let check = || spa.suspended().map_or(Ok(()), |cause| Err(control::Error::Suspended(cause)));
         check()?;
-        let mut ready = self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.shared.ready.lock();
         if !*ready {
             check()?;
             if spa.had_logs() {
@@ -166,7 +162,7 @@ impl Open {
 
     /// A key was loaded: the log of its datasets may be replayed.
     pub(super) fn has_new_key(&self) {
-        *self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        *self.shared.ready.lock() = false;
     }
 
     /// Whether it is what this record says. A pool that is written belongs to this process until it is exported; one that is read may have been exported and imported by another.
@@ -202,10 +198,6 @@ impl Pools {
         Pools { site, places: Mutex::default(), kept: AllKept::default() }
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<Guid, Arc<Place>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The imported pool of this name.
     pub(super) fn record(&self, pool: &str) -> Result<Imported, Failed> {
         let found = self.site.find(pool).map_err(opening)?;
@@ -214,17 +206,17 @@ impl Pools {
 
     /// The place of the pool with this guid.
     pub(super) fn place(&self, guid: Guid) -> Arc<Place> {
-        self.places().entry(guid).or_default().clone()
+        self.places.lock().entry(guid).or_default().clone()
     }
 
     /// The place of a pool that is open under this name. It is found whoever has it locked.
     pub(super) fn opened(&self, pool: &str) -> Option<Arc<Place>> {
-        let is_it = |place: &Place| place.known().as_ref().is_some_and(|(record, _)| record.name == pool);
-        self.places().values().find(|place| is_it(place)).cloned()
+        let is_it = |place: &Place| place.known.lock().as_ref().is_some_and(|(record, _)| record.name == pool);
+        self.places.lock().values().find(|place| is_it(place)).cloned()
     }
 
     pub(super) fn open_pools(&self) -> Vec<Imported> {
-        let places: Vec<Arc<Place>> = self.places().values().cloned().collect();
+        let places: Vec<Arc<Place>> = self.places.lock().values().cloned().collect();
         // one that is being opened is not open yet
         let record = |place: &Arc<Place>| Some(place.open.try_read()?.as_ref()?.record.clone());
         let mut open: Vec<Imported> = places.iter().filter_map(record).collect();
@@ -336,7 +328,7 @@ impl Pools {
     }
 
     pub(super) fn close_all(&self) -> Result<(), Failed> {
-        let mut places: Vec<Arc<Place>> = self.places().values().cloned().collect();
+        let mut places: Vec<Arc<Place>> = self.places.lock().values().cloned().collect();
         let mut closed = Ok(());
         // all of them, whatever comes of the first; none is waited for while another is suspended
         while !places.is_empty() {

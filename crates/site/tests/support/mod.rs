@@ -44,10 +44,17 @@ pub(crate) fn in_own_state(test: &str, work: fn(&Path)) {
     assert!(ended.success(), "{ended}");
 }
 
-/// A machine, and the requests of this process to it.
-pub(crate) fn machine() -> (Machine, Session) {
-    let machine = Machine::new(Site::new(Arc::new(Silent)));
+/// A site, a machine on it, and the requests of this process to that.
+pub(crate) fn sited() -> (Site, Machine, Session) {
+    let site = Site::new(Arc::new(Silent));
+    let machine = Machine::new(site.clone());
     let session = machine.own_session(Caller::default());
+    (site, machine, session)
+}
+
+/// The same without the site.
+pub(crate) fn machine() -> (Machine, Session) {
+    let (_, machine, session) = sited();
     (machine, session)
 }
 
