@@ -28,6 +28,10 @@ pub enum IoClass {
     Rebuild,
 }
 
+/// Foreground requests that end between two of a background class, while there are such. A device that does one at a time would else do one of a scrub for each
+/// of a single reader.
+const UNDISTURBED: u64 = 4;
+
 /// The number of classes.
 pub(crate) const CLASSES: usize = IoClass::ALL.len();
 
@@ -139,6 +143,12 @@ pub(crate) struct Admission {
     quiet: u64,
     /// The class at which the round of minimums resumes.
     next: usize,
+    /// Active requests of foreground classes.
+    foreground: u64,
+    /// Requests of foreground classes that ended since the last one that is not interactive began.
+    undisturbed: u64,
+    /// Whether a foreground request is expected soon, though none is active.
+    pub(crate) expecting: bool,
     /// Bytes that the pool has dirty.
     pub(crate) dirty: u64,
 }
@@ -178,11 +188,16 @@ impl Admission {
             if self.interactive == 1 {
                 self.credit = 1;
             }
-        } else if self.interactive > 0 {
-            self.credit = self.credit.saturating_sub(1);
+        } else {
+            self.undisturbed = 0;
+            if self.interactive > 0 {
+                self.credit = self.credit.saturating_sub(1);
+            }
         }
         if is_foreground(class) {
             self.quiet = 0;
+            self.foreground += 1;
+            self.expecting = false;
         }
     }
 
@@ -196,7 +211,23 @@ impl Admission {
         } else if self.interactive == 0 {
             self.credit += 1;
         }
-        self.quiet = if is_foreground(class) { 0 } else { self.quiet + 1 };
+        if is_foreground(class) {
+            self.quiet = 0;
+            self.foreground -= 1;
+            self.undisturbed += 1;
+        } else {
+            self.quiet += 1;
+        }
+    }
+
+    /// Whether those who are not interactive would let another foreground request go first, if one came now.
+    pub(crate) fn would_yield(&self) -> bool {
+        self.foreground == 0 && self.undisturbed < UNDISTURBED
+    }
+
+    /// Whether those who are not interactive let foreground requests go first.
+    fn yields(&self) -> bool {
+        (self.foreground > 0 || self.expecting) && self.undisturbed < UNDISTURBED
     }
 
     /// Notes that a request of the class waits.
@@ -219,7 +250,12 @@ impl Admission {
 
     fn min(&self, class: IoClass, limits: &Limits) -> u64 {
         let min = limits.classes.get(class.index()).map_or(1, |bounds| bounds.min);
-        if class.is_interactive() || self.interactive == 0 { min } else { min.min(self.credit) }
+        match class.is_interactive() {
+            true => min,
+            false if self.yields() => 0,
+            false if self.interactive == 0 => min,
+            false => min.min(self.credit),
+        }
     }
 
     fn max(&self, class: IoClass, limits: &Limits) -> u64 {
@@ -227,6 +263,7 @@ impl Admission {
         match class {
             IoClass::AsyncWrite => self.max_async_writes(min, max, limits),
             _ if class.is_interactive() => max,
+            _ if self.yields() => 0,
             _ if self.interactive > 0 => self.credit.min(min),
             _ if self.credit < limits.nia_delay => min.max(1),
             _ => max,
@@ -247,8 +284,8 @@ impl Admission {
     }
 }
 
-/// Whether async writes make room for the class.
-const fn is_foreground(class: IoClass) -> bool {
+/// Whether async writes, and what is not interactive, make room for the class.
+pub(crate) const fn is_foreground(class: IoClass) -> bool {
     matches!(class, IoClass::SyncRead | IoClass::SyncWrite | IoClass::AsyncRead)
 }
 

@@ -21,6 +21,7 @@ fn state(active: &[(IoClass, u64)], queued: &[IoClass]) -> Admission {
         (0..*count).for_each(|_| admission.begin(*class));
     }
     queued.iter().for_each(|class| admission.wait(*class));
+    admission.undisturbed = UNDISTURBED;
     admission
 }
 
@@ -83,15 +84,19 @@ fn an_idle_device_gets_more_of_a_scrub_and_a_busy_one_less() {
     admission.begin(SyncRead);
     admission.end(Scrub, &limits);
     admission.end(Scrub, &limits);
+    // as many reads as are left undisturbed have ended, here and below
+    admission.undisturbed = UNDISTURBED;
     assert_eq!(admission.choose(&limits), None);
     admission.end(Scrub, &limits);
     assert_eq!(admission.choose(&limits), Some(Scrub));
     admission.begin(Scrub);
     // the credit is used up, until a read ends
     admission.end(Scrub, &limits);
+    admission.undisturbed = UNDISTURBED;
     assert_eq!(admission.choose(&limits), None);
     admission.end(SyncRead, &limits);
     for _ in 0..5 {
+        admission.undisturbed = UNDISTURBED;
         assert_eq!(admission.choose(&limits), Some(Scrub));
         admission.begin(Scrub);
         admission.end(Scrub, &limits);
@@ -102,6 +107,30 @@ fn an_idle_device_gets_more_of_a_scrub_and_a_busy_one_less() {
     assert_eq!(admission.choose(&limits), Some(Scrub));
     admission.begin(Scrub);
     assert_eq!(admission.choose(&limits), None);
+}
+
+#[test]
+fn a_scrub_leaves_some_reads_undisturbed_between_two_of_its_own() {
+    let limits = openzfs();
+    let mut admission = state(&[], &[Scrub; 20]);
+    let mut turns = Vec::new();
+    // a single reader, who asks again as soon as he has his answer
+    for _ in 0..11 {
+        admission.begin(SyncRead);
+        turns.push(SyncRead);
+        if admission.choose(&limits) == Some(Scrub) {
+            admission.begin(Scrub);
+            turns.push(Scrub);
+            admission.end(Scrub, &limits);
+        }
+        admission.end(SyncRead, &limits);
+        admission.expecting = admission.would_yield();
+    }
+    assert_eq!(turns, [[SyncRead, Scrub, SyncRead, SyncRead, SyncRead]; 3].concat()[..14]);
+    // he does not come back
+    assert_eq!(admission.choose(&limits), None);
+    admission.expecting = false;
+    assert_eq!(admission.choose(&limits), Some(Scrub));
 }
 
 #[test]

@@ -8,11 +8,14 @@
 //! # Which request is next
 //! Classes below their minimum come first, in turns, then those below their maximum, in order of priority. Scrub, removal, initialize and rebuild keep to
 //! their minimum, and to `zfs_vdev_nia_credit` requests between two others, while interactive I/O is active, and to one until `zfs_vdev_nia_delay` of
-//! them have ended after it. Within a class sync requests and trims are served in order of arrival. The others are served by offset among those that
+//! them have ended after it. Unlike in OpenZFS they also leave four sync requests or reads ahead undisturbed between two of theirs: a device that does one
+//! request at a time would else give half of itself to a scrub, whatever a single reader asks for. Such a reader asks again a moment after it had its answer, so the next
+//! one is expected for a while when the last one ends. Within a class sync requests and trims are served in order of arrival. The others are served by offset among those that
 //! came within the same half second, so that a device with an arm goes one way and nobody waits forever.
 //!
 //! # Invariants
-//! * After each change nothing waits that may begin. If something waits, something is active: nothing is bounded to less than one on an idle device.
+//! * After each change nothing waits that may begin. If something waits, something is active, or expected for a moment, after which those who wait for that look again: nothing is
+//!   bounded to less than one on an idle device.
 //! * A slot is held for one operation of the device and nothing else.
 //! * Who holds a slot waits for devices only, so that each slot comes back. A thread with many operations under way holds the slots of all until it
 //!   has *landed* them. It does so before it waits in line ([`Queue::enter`]), whichever of its flights they belong to, and when a read has failed
@@ -41,7 +44,7 @@ mod stats;
 mod tests;
 
 pub use class::IoClass;
-use class::{Admission, CLASSES, Limits};
+use class::{Admission, CLASSES, Limits, is_foreground};
 pub use device::Queued;
 pub(crate) use flight::{LeafFlight, land_all};
 pub use stats::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS};
@@ -50,6 +53,8 @@ pub use stats::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS
 const WINDOW_SHIFT: u32 = 29;
 /// Slow requests that are told of at a time (OpenZFS: `zfs_slow_io_events_per_second`).
 const SLOW_MAX: usize = 20;
+/// The next foreground request is expected for as long as the last one took, but no longer than this.
+const EXPECTED_MAX: Duration = Duration::from_millis(2);
 /// The number that a waiter has in place of that of a slot.
 const NO_SLOT: usize = usize::MAX;
 
@@ -96,6 +101,8 @@ struct State {
     arrivals: u64,
     slots: Vec<Option<Active>>,
     free: Vec<usize>,
+    /// Until when a foreground request is expected, if it is.
+    expected_until: Option<Instant>,
     figures: IoFigures,
     /// Requests that were slow, and nobody was told of.
     slow: Vec<Overdue>,
@@ -180,19 +187,38 @@ impl Queue {
         drop(state);
         loop {
             match waiter.slot.load(Ordering::Acquire) {
-                NO_SLOT => thread::park(),
+                NO_SLOT if request.class.is_interactive() => thread::park(),
+                NO_SLOT => self.wait_for_calm(),
                 index => return (index, Instant::now()),
             }
+        }
+    }
+
+    /// Waits to be woken, or until nothing is expected any more that would go first.
+    fn wait_for_calm(&self) {
+        let (mut state, now) = (self.state(), Instant::now());
+        // who takes a slot may have noticed that the time is over, and hands on nothing
+        state.expect_no_longer(now);
+        let woken = state.hand_on(&(self.limits)());
+        let until = state.expected_until;
+        drop(state);
+        woken.iter().for_each(|waiter| waiter.thread.unpark());
+        match until {
+            Some(until) => thread::park_timeout(until.saturating_duration_since(now)),
+            None => thread::park(),
         }
     }
 
     /// Takes a slot back, and hands on what is free now. `times`: how long the request waited and how long its device took, if that did it.
     fn leave(&self, index: usize, times: Option<(Duration, Duration)>) {
         let mut state = self.state();
-        let Some(Active { request, .. }) = state.slots.get_mut(index).and_then(Option::take) else { return };
+        let Some(Active { request, since, .. }) = state.slots.get_mut(index).and_then(Option::take) else { return };
         state.free.push(index);
         let limits = (self.limits)();
         state.admission.end(request.class, &limits);
+        if is_foreground(request.class) && state.admission.would_yield() {
+            state.expect_another(since);
+        }
         if let Some((waited, took)) = times {
             state.figures.count(&request, waited, took);
             if stats::is_slow(took) && state.slow.len() < SLOW_MAX {
@@ -200,7 +226,8 @@ impl Queue {
                 state.slow.push(Overdue { class, direction, offset, len, age: took });
             }
         }
-        let woken = state.hand_on(&limits);
+        let mut woken = state.hand_on(&limits);
+        woken.extend(state.who_watches());
         drop(state);
         woken.iter().for_each(|waiter| waiter.thread.unpark());
     }
@@ -257,10 +284,35 @@ impl Queue {
 impl State {
     /// Lets a request begin, if it may.
     fn enter(&mut self, request: Request, now: Instant, limits: &Limits) -> Option<usize> {
+        self.expect_no_longer(now);
         self.admission.admits(request.class, limits).then(|| {
             self.admission.begin(request.class);
             self.occupy(request, now)
         })
+    }
+
+    /// Expects another foreground request: the last one of those, active `since`, has ended.
+    fn expect_another(&mut self, since: Instant) {
+        let now = Instant::now();
+        self.expected_until = Some(now + now.duration_since(since).min(EXPECTED_MAX));
+        self.admission.expecting = true;
+    }
+
+    /// One of those that wait for an expected request, who looks again when the time is over.
+    fn who_watches(&self) -> Option<Arc<Waiter>> {
+        if self.waiting == 0 || !self.admission.expecting {
+            return None;
+        }
+        let lines = IoClass::ALL.iter().zip(&self.lines).filter(|(class, _)| !class.is_interactive());
+        lines.filter_map(|(_, line)| line.first_key_value()).map(|(_, waiting)| waiting.waiter.clone()).next()
+    }
+
+    /// Expects none any more, if that time is over.
+    fn expect_no_longer(&mut self, now: Instant) {
+        if self.expected_until.is_some_and(|until| now >= until) {
+            self.expected_until = None;
+            self.admission.expecting = false;
+        }
     }
 
     /// Puts a request that has begun into a slot.

@@ -219,3 +219,19 @@ fn what_a_device_does_not_end_is_told_of_once() {
     assert_eq!(queue.overdue(Duration::from_millis(1)).len(), 1);
     queue.leave(index, None);
 }
+
+#[test]
+fn who_waits_for_a_reader_that_does_not_come_back_has_his_turn() {
+    let queue = Queue::with_limits(openzfs);
+    for _ in 0..20 {
+        let (read, _) = queue.enter(request(IoClass::SyncRead, 0), Instant::now());
+        thread::scope(|scope| {
+            let scrub = || queue.run(request(IoClass::Scrub, 0), || Ok(()));
+            let scrubs = [scrub; 4].map(|scrub| scope.spawn(scrub));
+            until_waiting(&queue, 4);
+            queue.leave(read, None);
+            assert!(scrubs.into_iter().all(|scrub| scrub.join().is_ok_and(|done| done.is_ok())));
+        });
+        assert!(queue.depths().is_empty());
+    }
+}
