@@ -144,6 +144,8 @@ pub struct Hooks {
     pub panic: Arc<dyn Fn(&str) + Send + Sync>,
     /// Called with the pool's guid when a txg is on disk.
     pub synced: Option<Arc<dyn Fn(Guid, Txg) + Send + Sync>>,
+    /// Called with a pool that is being opened, before it can be suspended: whoever is to clear it or give it up then does not get it otherwise.
+    pub starts: Option<Arc<dyn Fn(&Arc<Spa>) + Send + Sync>>,
 }
 
 impl Default for Hooks {
@@ -161,6 +163,7 @@ impl Default for Hooks {
                 std::process::abort();
             }),
             synced: None,
+            starts: None,
         }
     }
 }
