@@ -1,7 +1,6 @@
 //! `zpool create`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use base::Errno;
 use control::Control;

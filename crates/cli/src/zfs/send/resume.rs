@@ -25,8 +25,8 @@ pub(super) fn run(options: &Options, token: &str) -> Outcome {
     contents(options, &list)?;
     let at = Token::new(&list).ok_or_else(|| failed("cannot resume send: resume token is corrupt"))?;
     let looking = looking(options, &at.to_name);
-    let (source, to) = find(&at)?;
-    let (source, to) = held(looking, &source, to)?;
+    // no other state of the pool is kept than the one that is sent
+    let (source, to) = find(&at).and_then(|(source, to)| held(looking, &source, to))?;
     let flags = at.flags(&options.stream, &list);
     rest(options, &list, &at, (&source, &to), &flags)
 }
@@ -37,6 +37,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     let head = open(name, Types::HEADS)?;
     let receiving = receiving(head.source(), name).map_err(|e| cannot(&e.to_string()))?;
     let (source, receiving) = &held(looking, head.source(), receiving)?;
+    drop(head);
     let state = answers::prop(source, &receiving.name, "receive_resume_token").map_err(|e| cannot(&e.to_string()))?;
     let Some(state) = state else { return Err(failed("")) };
     let mut list = stream::token::decode(&state.to_string()).map_err(|e| cannot(&e.to_string()))?;
