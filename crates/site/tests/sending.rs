@@ -256,7 +256,9 @@ fn what_is_held_is_found_in_a_later_state_though_its_own_cannot_be_read() {
         let overwritten = std::fs::OpenOptions::new().write(true).open(&now).unwrap();
         overwritten.write_all_at(&vec![0; 90 << 20], 4 << 20).unwrap();
         std::fs::rename(&copy, &now).unwrap();
-        lab.query.pool().zio().arc().clear();
+        let first = lab.query.pool();
+        first.zio().arc().clear();
+        first.dataset("t/fs").unwrap().snapshots().unwrap_err();
         let (sent, written) = lab.send(&held, "t/fs@s", Some("t/fs@r"));
         assert_eq!((sent.map(drop), written.is_empty()), (Ok(()), false));
     });

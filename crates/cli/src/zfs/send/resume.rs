@@ -63,7 +63,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     rest(options, &list, &at, (source, receiving), &flags)
 }
 
-/// The dataset that holds the received part: the clone, or the dataset itself.
+/// The dataset that holds the received part: the clone, or the dataset itself. A clone whose name is too long to be asked for is sent by that of its head.
 fn receiving(source: &Query, head: &str) -> Result<Snap, Failed> {
     match facts::if_any(source, &format!("{head}/{RECEIVE_CLONE}"))? {
         Some(clone) => Ok(clone),
@@ -126,7 +126,7 @@ fn find(at: &Token) -> Result<(Arc<Query>, Snap), Failure> {
     if let Some(to) = named.as_ref().filter(|to| to.guid == at.to_guid) {
         return Ok((source, to.clone()));
     }
-    let moved = listed::with_guid(&source, at.to_guid);
+    let moved = listed::with_guid(&source, &at.to_name, at.to_guid);
     let moved = moved.and_then(|name| name.map(|name| facts::one(&source, &name)).transpose());
     match moved.map_err(|e| cannot(e.to_string()))? {
         Some(to) => Ok((source, to)),
