@@ -296,7 +296,11 @@ impl Session {
         let spa = match was_open {
             Some(spa) => spa,
             None => {
-                let spa = site.write_seen(record, filling.expects(record)).map_err(opening)?;
+                let spa = match site.write_seen(record, filling.expects(record)) {
+                    // an export was cut short before the record was forgotten
+                    Err(Error::Open { source: pool::Error::Closed, .. }) if ioc == Ioc::PoolExport => return Ok(()),
+                    opened => opened.map_err(opening)?,
+                };
                 filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
                 site.catch_up(&spa);
                 spa
