@@ -127,6 +127,9 @@ fn the_owner_and_root_may_do_all_and_others_what_is_open_to_everybody() {
     }
 }
 
+/// A request, its name and list, and its needs.
+type Row<'a> = (Ioc, &'a str, Vec<(&'a str, Value)>, &'a str);
+
 /// A pool with an encrypted dataset `t/e`, and a clone `t/c` of `t/a/o@s`.
 struct Known;
 
@@ -177,7 +180,7 @@ fn a_request_needs_the_permissions_that_openzfs_asks_for() {
     let set = || Value::from(());
     let (einval, enoent) = (Errno::EINVAL.to_string(), Errno::ENOENT.to_string());
     let quota = || Value::from(vec![1u64, 0x1a, 5]);
-    let table: Vec<(Ioc, &str, Vec<(&str, Value)>, &str)> = vec![
+    let table: Vec<Row<'_>> = vec![
         (Ioc::PoolStats, "t", vec![], "nothing"),
         (Ioc::PoolScrub, "t", vec![], "owner"),
         // send: what is on disk, of an encrypted dataset, has a permission of its own

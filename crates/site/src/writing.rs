@@ -24,7 +24,7 @@ use crate::{Error, Front, Imported, Site, devices, iostats, left, suspended};
 type Opened = (PathBuf, Arc<dyn Device>);
 
 /// Who gets a pool that is being opened ([`Hooks::starts`]).
-pub(crate) type Starts = Arc<dyn Fn(&Arc<Spa>) + Send + Sync>;
+pub(crate) type Starts = Arc<pool::Starts>;
 
 /// The callbacks through which this crate takes part in pools that are written.
 #[must_use]

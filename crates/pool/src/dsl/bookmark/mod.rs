@@ -135,6 +135,9 @@ impl Bookmark {
     }
 }
 
+/// A bookmark by its name behind the `#`, or why it cannot be understood.
+pub type MaybeBookmark = (String, Result<Bookmark, Error>);
+
 impl Dataset {
     /// The bookmarks of a head, sorted by name.
     ///
@@ -148,7 +151,7 @@ impl Dataset {
     ///
     /// # Errors
     /// When their list cannot be read.
-    pub fn readable_bookmarks(&self) -> Result<Vec<(String, Result<Bookmark, Error>)>, Error> {
+    pub fn readable_bookmarks(&self) -> Result<Vec<MaybeBookmark>, Error> {
         let zap = match self.field_id(dataset_keys::BOOKMARK_NAMES)? {
             Some(id) => self.pool().mos.zap(id)?,
             None => return Ok(Vec::new()),
