@@ -66,7 +66,7 @@ pub(crate) fn import(
     starts: Option<Starts>,
 ) -> Result<Arc<Spa>, pool::Error> {
     let guid = locked.guid;
-    Spa::import(locked, options, hooks_until_open(front, starts)).inspect_err(|_| suspended::forget(guid))
+    Spa::import_own(locked, options, hooks_until_open(front, starts)).inspect_err(|_| suspended::forget(guid))
 }
 
 /// The hooks of a pool that is being opened, which `starts` gets.

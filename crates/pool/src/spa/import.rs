@@ -105,13 +105,24 @@ impl ViewBase {
 
 impl Spa {
     /// Opens the pool of `candidate` for writing. Its devices must have been opened for writing. Unless the pool is open already, the
-    /// metadata blocks of its last txgs are verified first; its data blocks too, if a rewind is allowed. A caller that gives the candidate away lets devices that go meanwhile be
-    /// opened again.
+    /// metadata blocks of its last txgs are verified first; its data blocks too, if a rewind is allowed.
     ///
     /// # Errors
     /// As [`Pool::open`]; when another machine uses the pool; when the pool cannot be written here: it was written in the other byte order,
     /// or uses unknown features.
-    pub fn import(candidate: impl Borrow<Candidate>, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+    pub fn import(candidate: &Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        Spa::import_any(candidate, options, hooks)
+    }
+
+    /// As [`Spa::import`], of a candidate that nobody else has: a device that goes meanwhile, and is back, can be opened again.
+    ///
+    /// # Errors
+    /// As [`Spa::import`].
+    pub fn import_own(candidate: Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        Spa::import_any(candidate, options, hooks)
+    }
+
+    fn import_any(candidate: impl Borrow<Candidate>, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
         let verify = options.open.verify.or_else(|| (!options.again).then(|| options.load_policy()));
         let pool = Pool::open(candidate.borrow(), &OpenOptions { verify, ..options.open.clone() })?;
         let newest = open::newest(candidate.borrow());
