@@ -187,3 +187,39 @@ fn half_a_volume_is_told_as_openzfs_tells_it() {
     }
     lab.judge("tank");
 }
+
+/// A copy in the same pool has its guid as well.
+#[test]
+fn a_renamed_snapshot_is_looked_for_near_its_old_name() {
+    let lab = Lab::new("tank");
+    two_snapshots(&lab, "tank/a");
+    let full = lab.ok("zfs send tank/a@1", b"");
+    lab.fails("zfs receive -s -u tank/half", &full[..full.len() / 2], "zfs send -t 1-");
+    let token = token(&lab, "tank/half");
+    lab.ok("zfs receive -u tank/z", &full);
+    lab.ok("zfs rename tank/a@1 tank/a@renamed", b"");
+    let shown = lab.text(&format!("zfs send -n -v -t {token}"));
+    assert!(shown.contains("full send of tank/a@renamed"), "{shown}");
+    lab.ok("zfs rename tank/a tank/b", b"");
+    let shown = lab.text(&format!("zfs send -n -v -t {token}"));
+    assert!(shown.contains("full send of tank/"), "{shown}");
+}
+
+/// The clone that receives for such a head has a name that cannot be asked for.
+#[test]
+fn half_a_stream_into_a_head_with_a_long_name_is_sent() {
+    let lab = Lab::new("tank");
+    two_snapshots(&lab, "tank/a");
+    let full = lab.ok("zfs send tank/a@1", b"");
+    lab.ok("put tank/a:/second", &[2; 400_000]);
+    lab.ok("zfs snapshot tank/a@2", b"");
+    let increment = lab.ok("zfs send -i @1 tank/a@2", b"");
+    let sent = |name: &str| {
+        lab.ok(&format!("zfs receive -u {name}"), &full);
+        lab.fails(&format!("zfs receive -s -u {name}"), &increment[..increment.len() / 2], "zfs send -t 1-");
+        records(&lab, &lab.ok(&format!("zfs send -S {name}"), b"")).len()
+    };
+    let long = format!("tank/{}", "n".repeat(248));
+    assert_eq!(long.len(), 253);
+    assert_eq!(sent(&long), sent("tank/short"));
+}

@@ -68,7 +68,8 @@ impl Control {
         match finish() {
             Ok(()) => Ok(control),
             Err(failed) => {
-                spa.destroy()?;
+                // the error is what counts; the pool is stopped in any case
+                let _destroyed = spa.destroy();
                 Err(failed)
             }
         }

@@ -11,7 +11,7 @@ const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 8191;
 
 /// Quotas of users and their like: families with their numbers (OpenZFS: `zfs_userquota_prop_t`).
-const QUOTA_FAMILIES: [(u64, &str); 6] = [
+pub(crate) const QUOTA_FAMILIES: [(u64, &str); 6] = [
     (1, "userquota"),
     (3, "groupquota"),
     (5, "userobjquota"),

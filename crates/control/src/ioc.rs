@@ -112,7 +112,7 @@ pub enum Ioc {
     PoolPrefetch,
     /// The holds of a snapshot: when each was made.
     GetHolds,
-    /// The bookmarks of a dataset, each with the properties that are asked for, or all: lists with `value`.
+    /// The bookmarks of a dataset, each with the properties that are asked for, or all: lists with `value`. Of one that cannot be read the `errno`.
     GetBookmarks,
     /// All properties of a bookmark.
     GetBookmarkProps,

@@ -5,7 +5,7 @@
 //! that a program makes for itself does what it is asked; there the system decides, which lets it open the devices or not. The state of the pool is checked by
 //! every door, before the request looks at the pool.
 //!
-//! [`Who::Allowed`] has the permissions that a user must have been given with `zfs allow`. Nothing can be given yet, so nobody has them.
+//! [`Who::Allowed`] has the permissions that a user must have been given with `zfs allow`, and [`Ioc::needs`] those of one request. Nothing can be given yet, so nobody has them.
 
 use base::tasks;
 use nvlist::NvList;
@@ -28,32 +28,27 @@ pub enum Who {
     Allowed(&'static [Permission]),
 }
 
-/// A permission of `zfs allow` (OpenZFS: `zfs_deleg_perm_tab_t`).
+/// A permission of `zfs allow` that a kind of request needs (OpenZFS: `zfs_deleg_perm_tab_t`); [`Ioc::needs`] has those of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permission {
     /// The one of this name, on these datasets.
     Named(&'static str, On),
-    /// The one of this name on the dataset that the call is about, or one of the lesser ones, which are enough for a request that has the key, or lacks it.
-    OneOf {
-        /// The permission that is enough in any case.
-        full: &'static str,
-        /// Those that are enough for less.
-        lesser: &'static [&'static str],
-        /// The key that the request has then, or lacks.
-        key: &'static str,
-        /// Whether it has the key.
-        has: bool,
-    },
+    /// The one of this name, if the list has the key, and there is something in it.
+    If(&'static str, &'static str, On),
+    /// `send`; for a stream as it is on disk also `send:raw`, and of an encrypted dataset `send:encrypted`.
+    Send,
+    /// `receive`, for which `receive:append` is enough if nothing is rolled back; `mount` and `create`. All of them if the list has the key, and always if there is none.
+    Receive(Option<&'static str>),
     /// For each property that is set or inherited the one of its name: `userprop` for a property of users, and for a quota of a user what is before its `@`.
     OfProperties,
     /// The one that has the name of what is counted, as `userused`.
     OfAccounting,
 }
 
-/// The datasets on which a permission is needed.
+/// The datasets on which a permission is needed; for snapshots and bookmarks those that they are of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
-    /// The one that the call is about; for a snapshot, or a stream into a new file system, that which it is, or will be, in.
+    /// The one that the call is about.
     Name,
     /// The one above it.
     Parent,
@@ -66,7 +61,7 @@ pub enum On {
 }
 
 use On::{Each, Name, Origin, Parent, TargetParent};
-use Permission::{Named, OfAccounting, OfProperties, OneOf};
+use Permission::{If, Named, OfAccounting, OfProperties, Receive, Send};
 use Who::{Allowed, Everybody, Owner};
 
 /// The state of a pool in which a request is refused (OpenZFS: `zfs_ioc_poolcheck_t`).
@@ -135,11 +130,13 @@ impl Ioc {
             | Ioc::PoolScrub
             | Ioc::DdtPrune => Owner,
             Ioc::DsobjToDsname | Ioc::ObjToPath | Ioc::ObjToStats | Ioc::Diff => Allowed(&[Named("diff", Name)]),
-            Ioc::Create => Allowed(&[Named("create", Parent), Named("mount", Parent)]),
-            Ioc::Clone => Allowed(&[Named("clone", Origin), Named("create", Parent), Named("mount", Parent)]),
+            Ioc::Create => Allowed(&[Named("create", Parent), Named("mount", Parent), OfProperties]),
+            Ioc::Clone => {
+                Allowed(&[Named("clone", Origin), Named("create", Parent), Named("mount", Parent), OfProperties])
+            }
             Ioc::Destroy => Allowed(&[Named("mount", Name), Named("destroy", Name)]),
             Ioc::DestroySnaps => Allowed(&[Named("mount", Each), Named("destroy", Each)]),
-            Ioc::Snapshot => Allowed(&[Named("snapshot", Each)]),
+            Ioc::Snapshot => Allowed(&[Named("snapshot", Each), If("props", "userprop", Each)]),
             Ioc::Bookmark => Allowed(&[Named("bookmark", Each)]),
             Ioc::DestroyBookmarks => Allowed(&[Named("destroy", Each)]),
             Ioc::Hold => Allowed(&[Named("hold", Each)]),
@@ -152,15 +149,10 @@ impl Ioc {
                 Named("mount", TargetParent),
             ]),
             Ioc::Rollback => Allowed(&[Named("rollback", Name)]),
-            Ioc::SendNew => {
-                Allowed(&[OneOf { full: "send", lesser: &["send:raw", "send:encrypted"], key: "rawok", has: true }])
-            }
-            Ioc::RecvNew => Allowed(&[
-                OneOf { full: "receive", lesser: &["receive:append"], key: "force", has: false },
-                Named("mount", Name),
-                Named("create", Name),
-            ]),
-            Ioc::SetProp | Ioc::InheritProp => Allowed(&[OfProperties]),
+            Ioc::SendNew => Allowed(&[Send]),
+            Ioc::RecvNew => Allowed(&[Receive(None)]),
+            Ioc::SetProp => Allowed(&[Receive(Some("received")), OfProperties]),
+            Ioc::InheritProp => Allowed(&[OfProperties]),
             Ioc::UserspaceMany => Allowed(&[OfAccounting]),
             Ioc::LoadKey | Ioc::UnloadKey => Allowed(&[Named("load-key", Name)]),
             Ioc::ChangeKey => Allowed(&[Named("change-key", Name)]),

@@ -147,7 +147,7 @@ impl ReadOnlyControl {
 
     /// OpenZFS looks at `from`, and not at `fromsnap`.
     fn send_space(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let to = self.view.dataset(name)?;
+        let to = self.sent(name, input)?;
         let flags = flags_of(input, &to)?;
         let sent = input.get_u64("bytes").unwrap_or(0);
         let fast = |written: Option<Space>| estimate(&to, written, &flags).map(|size| size.saturating_sub(sent));
@@ -172,7 +172,7 @@ impl ReadOnlyControl {
     fn send(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let number = input.get_i32("fd").unwrap_or(-1);
         let (output, progress) = self.files.out(number).ok_or(Error::BadFile(number))?;
-        let to = self.view.dataset(name)?;
+        let to = self.sent(name, input)?;
         let flags = flags_of(input, &to)?;
         // else it would be found at the first block that is encrypted, with half a stream written
         if !flags.raw && to.key_status()? == KeyStatus::Unavailable {
@@ -188,6 +188,13 @@ impl ReadOnlyControl {
         let sent = stream::send::send(&to, base.as_ref(), &flags, &mut output, &progress);
         sent.map_err(|e| if self.cancel.is_cancelled() { Error::Cancelled } else { Error::Send(e) })?;
         Ok(NvList::new())
+    }
+
+    /// The dataset that a request to send is about. With `savedok`, what receives for a head is sent in its place (OpenZFS: `dmu_send`).
+    fn sent(&self, name: &str, input: &NvList) -> Result<Dataset, Failed> {
+        let to = self.view.dataset(name)?;
+        let receiving = if input.contains("savedok") { to.receiving()? } else { None };
+        Ok(receiving.unwrap_or(to))
     }
 
     /// The start of a stream, which must be in the past of what is sent. A redaction bookmark of the snapshot itself is one as well: sent is then what
@@ -247,8 +254,14 @@ impl ReadOnlyControl {
             return Err(Error::Invalid(format!("'{name}' is a snapshot")).into());
         }
         let mut out = NvList::new();
-        for mark in dataset.bookmarks()? {
-            out.insert(mark.short_name(), bookmark_props(&mark, wanted)?);
+        for (short_name, mark) in dataset.readable_bookmarks()? {
+            // one that cannot be read hides no other
+            let props = mark.and_then(|mark| bookmark_props(&mark, wanted)).unwrap_or_else(|e| {
+                let mut unread = NvList::new();
+                unread.insert("errno", e.errno());
+                unread
+            });
+            out.insert(short_name, props);
         }
         Ok(out)
     }

@@ -1,7 +1,8 @@
 //! Who may make each request, and to which pools, against OpenZFS's table (`zfs_ioctl.c`: `zfs_ioctl_init`, `zfs_secpolicy_*`).
 
 use base::Errno;
-use control::{Caller, Ioc, On, Permission, PoolCheck, Who};
+use control::{Caller, Facts, Failed, Ioc, Need, Needs, On, Permission, PoolCheck, Who};
+use nvlist::{NvList, Value};
 
 /// A request, the policy that OpenZFS registers it with, and the states in which it is refused: `S` suspended, `R` read-only. Permissions have the dataset in front of which they are
 /// needed on.
@@ -25,8 +26,8 @@ const TABLE: &[(Ioc, &str, &str)] = &[
     (Ioc::VdevAttach, "config", "SR"),
     (Ioc::VdevDetach, "config", "SR"),
     (Ioc::PoolGetHistory, "config", "S"),
-    (Ioc::SendNew, "name:send|send:raw|send:encrypted if rawok", "S"),
-    (Ioc::RecvNew, "name:receive|receive:append unless force name:mount name:create", "SR"),
+    (Ioc::SendNew, "send", "S"),
+    (Ioc::RecvNew, "receive", "SR"),
     (Ioc::EventsNext, "config", ""),
     (Ioc::EventsClear, "config", ""),
     (Ioc::EventsSeek, "config", ""),
@@ -51,10 +52,10 @@ const TABLE: &[(Ioc, &str, &str)] = &[
     (Ioc::GetBookmarkProps, "none", "S"),
     (Ioc::SendSpace, "none", "S"),
     (Ioc::UserspaceMany, "accounting", "S"),
-    (Ioc::Create, "parent:create parent:mount", "SR"),
-    (Ioc::Clone, "origin:clone parent:create parent:mount", "SR"),
+    (Ioc::Create, "parent:create parent:mount properties", "SR"),
+    (Ioc::Clone, "origin:clone parent:create parent:mount properties", "SR"),
     (Ioc::Destroy, "name:mount name:destroy", "SR"),
-    (Ioc::Snapshot, "each:snapshot", "SR"),
+    (Ioc::Snapshot, "each:snapshot each:userprop if props", "SR"),
     (Ioc::DestroySnaps, "each:mount each:destroy", "SR"),
     (Ioc::SpaceSnaps, "none", "S"),
     (Ioc::Bookmark, "each:bookmark", "SR"),
@@ -64,7 +65,7 @@ const TABLE: &[(Ioc, &str, &str)] = &[
     (Ioc::Promote, "name:promote name:mount origin:promote", "SR"),
     (Ioc::Rename, "name:rename name:mount target:create target:mount", "SR"),
     (Ioc::Rollback, "name:rollback", "SR"),
-    (Ioc::SetProp, "properties", "SR"),
+    (Ioc::SetProp, "receive if received properties", "SR"),
     (Ioc::InheritProp, "properties", "SR"),
     (Ioc::LoadKey, "name:load-key", "S"),
     (Ioc::UnloadKey, "name:load-key", "S"),
@@ -76,20 +77,22 @@ const TABLE: &[(Ioc, &str, &str)] = &[
 ];
 
 fn words(who: Who) -> String {
+    let named = |name: &str, on: &On| {
+        let on = match on {
+            On::Name => "name",
+            On::Parent => "parent",
+            On::TargetParent => "target",
+            On::Origin => "origin",
+            On::Each => "each",
+        };
+        format!("{on}:{name}")
+    };
     let permission = |permission: &Permission| match permission {
-        Permission::Named(name, on) => {
-            let on = match on {
-                On::Name => "name",
-                On::Parent => "parent",
-                On::TargetParent => "target",
-                On::Origin => "origin",
-                On::Each => "each",
-            };
-            format!("{on}:{name}")
-        }
-        Permission::OneOf { full, lesser, key, has } => {
-            format!("name:{full}|{} {} {key}", lesser.join("|"), if *has { "if" } else { "unless" })
-        }
+        Permission::Named(name, on) => named(name, on),
+        Permission::If(key, name, on) => format!("{} if {key}", named(name, on)),
+        Permission::Send => "send".to_owned(),
+        Permission::Receive(None) => "receive".to_owned(),
+        Permission::Receive(Some(key)) => format!("receive if {key}"),
         Permission::OfProperties => "properties".to_owned(),
         Permission::OfAccounting => "accounting".to_owned(),
     };
@@ -122,4 +125,143 @@ fn the_owner_and_root_may_do_all_and_others_what_is_open_to_everybody() {
         // who asks is the user that acts, and not the one that the process was started by
         assert_eq!([errno(0), errno(7), errno(8)], [None, None, other], "{ioc:?}");
     }
+}
+
+/// A request, its name and list, and its needs.
+type Row<'a> = (Ioc, &'a str, Vec<(&'a str, Value)>, &'a str);
+
+/// A pool with an encrypted dataset `t/e`, and a clone `t/c` of `t/a/o@s`.
+struct Known;
+
+impl Facts for Known {
+    fn exists(&self, dataset: &str) -> Result<bool, Failed> {
+        Ok(["t", "t/a", "t/a/o", "t/e", "t/c"].contains(&dataset))
+    }
+
+    fn origin(&self, dataset: &str) -> Result<Option<String>, Failed> {
+        Ok((dataset == "t/c").then(|| "t/a/o@s".to_owned()))
+    }
+
+    fn is_encrypted(&self, dataset: &str) -> Result<bool, Failed> {
+        Ok(dataset == "t/e")
+    }
+}
+
+/// The needs of a request, sorted: a dataset and its permissions, or the errno.
+fn needs(ioc: Ioc, name: &str, pairs: &[(&str, Value)]) -> String {
+    let mut input = NvList::new();
+    pairs.iter().for_each(|(key, value)| input.insert(*key, value.clone()));
+    match ioc.needs(name, &input, &Known) {
+        Ok(Needs::Nothing) => "nothing".to_owned(),
+        Ok(Needs::Owner) => "owner".to_owned(),
+        Ok(Needs::Permissions(all)) => {
+            let one = |need: &Need| format!("{}:{}", need.dataset, need.any_of.join("|"));
+            all.iter().map(one).collect::<Vec<_>>().join(" ")
+        }
+        Err(failed) => failed.errno.to_string(),
+    }
+}
+
+fn list(names: &[&str]) -> Value {
+    let mut list = NvList::new();
+    names.iter().for_each(|name| list.insert(*name, ()));
+    list.into()
+}
+
+fn props(pairs: &[(&str, Value)]) -> (&'static str, Value) {
+    let mut list = NvList::new();
+    pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));
+    ("props", list.into())
+}
+
+#[test]
+fn a_request_needs_the_permissions_that_openzfs_asks_for() {
+    let text = |text: &str| Value::from(text);
+    let set = || Value::from(());
+    let (einval, enoent) = (Errno::EINVAL.to_string(), Errno::ENOENT.to_string());
+    let quota = || Value::from(vec![1u64, 0x1a, 5]);
+    let table: Vec<Row<'_>> = vec![
+        (Ioc::PoolStats, "t", vec![], "nothing"),
+        (Ioc::PoolScrub, "t", vec![], "owner"),
+        // send: what is on disk, of an encrypted dataset, has a permission of its own
+        (Ioc::SendNew, "t/a@s", vec![("fd", 1i32.into())], "t/a:send"),
+        (Ioc::SendNew, "t/a@s", vec![("fd", 1i32.into()), ("rawok", set())], "t/a:send|send:raw"),
+        (Ioc::SendNew, "t/e@s", vec![("fd", 1i32.into())], "t/e:send"),
+        (Ioc::SendNew, "t/e@s", vec![("fd", 1i32.into()), ("rawok", set())], "t/e:send|send:raw|send:encrypted"),
+        // properties
+        (
+            Ioc::SetProp,
+            "t/a",
+            vec![props(&[("compression", 2u64.into()), ("a:b", text("c"))])],
+            "t/a:compression t/a:userprop",
+        ),
+        (Ioc::SetProp, "t/a@s", vec![props(&[("a:b", text("c"))])], "t/a:userprop"),
+        (Ioc::SetProp, "t/a", vec![props(&[("userquota@1a-", quota())])], "t/a:userquota"),
+        (Ioc::SetProp, "t/a@s", vec![props(&[("userquota@1a-", quota())])], &einval),
+        (Ioc::SetProp, "t/a", vec![props(&[("userused@1a-", quota())])], &einval),
+        (
+            Ioc::SetProp,
+            "t/a",
+            vec![props(&[("quota", 5u64.into())]), ("received", set())],
+            "t/a:create t/a:mount t/a:quota t/a:receive|receive:append",
+        ),
+        (Ioc::InheritProp, "t/a", vec![("prop", text("compression"))], "t/a:compression"),
+        (Ioc::InheritProp, "t/a@s", vec![("prop", text("a:b"))], "t/a:userprop"),
+        (Ioc::InheritProp, "t/a", vec![("prop", text("a:b")), ("received", set())], "t/a:userprop"),
+        (Ioc::UserspaceMany, "t/a", vec![("type", 0u64.into())], "t/a:userused"),
+        (Ioc::UserspaceMany, "t/a", vec![("type", 99u64.into())], &einval),
+        // snapshots and bookmarks
+        (Ioc::Snapshot, "t", vec![("snaps", list(&["t/a@n", "t@n"]))], "t:snapshot t/a:snapshot"),
+        (Ioc::Snapshot, "t", vec![("snaps", list(&["t@n"])), props(&[])], "t:snapshot"),
+        (Ioc::Snapshot, "t", vec![("snaps", list(&["t@n"])), props(&[("a:b", text("c"))])], "t:snapshot t:userprop"),
+        (Ioc::Snapshot, "t", vec![("snaps", list(&["t"]))], &einval),
+        (Ioc::DestroySnaps, "t", vec![("snaps", list(&["t/a@s"]))], "t/a:destroy t/a:mount"),
+        (Ioc::Bookmark, "t", vec![("t/a#m", text("t/a@s"))], "t/a:bookmark"),
+        (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set())], "t/a:destroy"),
+        (Ioc::Release, "t", vec![("t/a@s", list(&["tag"]))], "t/a:release"),
+        // what is made
+        (Ioc::Create, "t/a/n", vec![("type", 2i32.into())], "t/a:create t/a:mount"),
+        (Ioc::Create, "t", vec![("type", 2i32.into())], &enoent),
+        (
+            Ioc::Create,
+            "t/n",
+            vec![
+                ("type", 2i32.into()),
+                props(&[("atime", 0u64.into()), ("encryption", 8u64.into()), ("keyformat", 3u64.into())]),
+            ],
+            "t:create t:mount t/n:atime",
+        ),
+        (
+            Ioc::Clone,
+            "t/n",
+            vec![("origin", text("t/a@s")), props(&[("a:b", text("c"))])],
+            "t:create t:mount t/a:clone t/n:userprop",
+        ),
+        (Ioc::Destroy, "t/a", vec![], "t/a:destroy t/a:mount"),
+        (Ioc::Promote, "t/c", vec![], "t/a/o:promote t/c:mount t/c:promote"),
+        (Ioc::Rename, "t/a", vec![("target", text("t/e/b"))], "t/a:mount t/a:rename t/e:create t/e:mount"),
+        (Ioc::Rename, "t/a@s", vec![("target", text("t/a@n"))], "t/a:create t/a:mount t/a:rename"),
+        (Ioc::Rollback, "t/a", vec![], "t/a:rollback"),
+        (Ioc::LoadKey, "t/e", vec![("hidden_args", list(&[]))], "t/e:load-key"),
+        (Ioc::UnloadKey, "t/e", vec![], "t/e:load-key"),
+        (Ioc::ChangeKey, "t/e", vec![("crypt_cmd", 4u64.into())], "t/e:change-key"),
+        (Ioc::DsobjToDsname, "t", vec![("obj", 5u64.into())], "t:diff"),
+    ];
+    for (ioc, name, input, wanted) in table {
+        assert_eq!(needs(ioc, name, &input), wanted, "{ioc:?} {name} {input:?}");
+    }
+}
+
+#[test]
+fn a_receive_needs_its_permissions_where_its_stream_goes() {
+    let stream = |snapshot: &str, force: bool| {
+        let begin = Value::ByteArray(vec![0; 312]);
+        let mut pairs = vec![("snapname", snapshot.into()), ("begin_record", begin), ("input_fd", 0i32.into())];
+        pairs.extend(force.then(|| ("force", ().into())));
+        // the name of the call alone would be another's
+        needs(Ioc::RecvNew, "t/a", &pairs)
+    };
+    assert_eq!(stream("t/e@s", false), "t/e:create t/e:mount t/e:receive|receive:append");
+    assert_eq!(stream("t/e@s", true), "t/e:create t/e:mount t/e:receive");
+    assert_eq!(stream("t/c/n@s", false), "t/c:create t/c:mount t/c:receive|receive:append");
 }

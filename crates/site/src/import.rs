@@ -17,6 +17,7 @@ use vdev::import::{Candidate, PoolState};
 use crate::error::opening;
 use crate::records::{self, Imported, Names};
 use crate::rewind::Policy;
+use crate::writing::Starts;
 use crate::{Error, Front, Site, devices, hostid, iostats, left, writing};
 
 /// How a pool is imported.
@@ -203,11 +204,11 @@ impl<'a> Import<'a> {
         self.site.lock(self.candidate)
     }
 
-    /// Opens the pool for writing, on the devices that [`Import::lock`] gave, and marks it as in use by this machine.
+    /// Opens the pool for writing, on the devices that [`Import::lock`] gave, and marks it as in use by this machine. `starts` gets it as in [`writing::import`].
     ///
     /// # Errors
     /// When it does not open.
-    pub(crate) fn write(&self, locked: &Candidate) -> Result<Arc<Spa>, pool::Error> {
+    pub(crate) fn write(&self, locked: Candidate, starts: Starts) -> Result<Arc<Spa>, pool::Error> {
         let import = ImportOptions {
             open: OpenOptions { name: self.other_name(), ..devices::options(&self.record) },
             temporary_name: self.how.temporary_name,
@@ -216,9 +217,7 @@ impl<'a> Import<'a> {
             extreme: self.how.policy.extreme,
             ..ImportOptions::default()
         };
-        let spa = Spa::import(locked, &import, writing::hooks(self.site.front()))?;
-        iostats::watch_txgs(&spa);
-        Ok(spa)
+        writing::import(locked, &import, self.site.front(), Some(starts))
     }
 
     /// Remembers the pool that [`Import::write`] opened; its name is no longer reserved.
@@ -289,8 +288,6 @@ fn note_import(record: &Imported) {
 ///
 /// # Errors
 /// When it does not open.
-pub fn for_now(locked: &Candidate, front: &Arc<dyn Front>) -> Result<Arc<Spa>, pool::Error> {
-    let spa = Spa::import(locked, &ImportOptions::default(), writing::hooks(front))?;
-    iostats::watch_txgs(&spa);
-    Ok(spa)
+pub fn for_now(locked: Candidate, front: &Arc<dyn Front>) -> Result<Arc<Spa>, pool::Error> {
+    writing::import(locked, &ImportOptions::default(), front, None)
 }

@@ -17,7 +17,8 @@
 //! fails with EBUSY as in OpenZFS; but those who wait for an activity of the pool do not keep it. Who is not the owner has no pool opened for a change.
 //!
 //! Before the first change the pool is brought to where its last user has left it: logs are replayed ([`Site::replay`]), and devices that were away brought up to date
-//! ([`Site::catch_up`]). Requests to a suspended pool may have it locked for as long as its devices are away: it can be cleared and closed past them.
+//! ([`Site::catch_up`]). Requests to a suspended pool may have it locked for as long as its devices are away: it can be cleared and closed past them, also while it
+//! is still being opened, imported or created.
 //!
 //! # What a session keeps
 //! Its place among the events, and what its diffs have opened ([`control::Kept`]), for a minute. Waits end when the token of the request says so.

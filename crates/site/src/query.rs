@@ -19,6 +19,7 @@ use vdev::{IoFigures, LostBlock, QueueDepths, VdevAux, VdevErrors, VdevState, Vd
 
 use crate::iostats::{self, Record};
 use crate::long_holds::Held;
+use crate::sending::Seen;
 use crate::suspended::{self, Suspended};
 use crate::{Imported, Site};
 
@@ -37,6 +38,10 @@ pub struct Query {
     pub(crate) site: Option<Site>,
     /// What is held as long as it is asked.
     pub(crate) held: Option<Arc<Held>>,
+    /// Whether what is sent is held, where that is not yet so.
+    pub(crate) holds: bool,
+    /// What was looked up to be sent, by the names that it had in the state that was opened.
+    pub(crate) seen: Arc<HashMap<String, Seen>>,
 }
 
 impl fmt::Debug for Query {
@@ -61,7 +66,17 @@ impl Query {
     #[must_use]
     pub fn of_found(pool: Arc<Pool>, devices: HashMap<Guid, String>) -> Query {
         let control = ReadOnlyControl::new(pool.clone()).of(&Caller::default());
-        Query { pool, devices, record: None, caller: Caller::default(), control, site: None, held: None }
+        Query {
+            pool,
+            devices,
+            record: None,
+            caller: Caller::default(),
+            control,
+            site: None,
+            held: None,
+            holds: true,
+            seen: Arc::default(),
+        }
     }
 
     /// Takes requests about an imported pool that is open on these devices, as the record of its import tells.
@@ -88,9 +103,15 @@ impl Query {
         Query { caller: caller.clone(), control: self.control.of(caller), ..self }
     }
 
-    /// The same with what is held as long as it is asked.
-    pub(crate) fn holding(self, held: Held) -> Query {
-        Query { held: Some(Arc::new(held)), ..self }
+    /// The same with what is held as long as it is asked, by the names under which it was looked up.
+    pub(crate) fn holding(self, held: Held, seen: HashMap<String, Seen>) -> Query {
+        Query { held: Some(Arc::new(held)), seen: Arc::new(seen), ..self }
+    }
+
+    /// The same for a caller who could not have the lock of holds ([`Looking`](crate::long_holds::Looking)): it is not waited for again with each stream.
+    #[must_use]
+    pub fn without_holds(self) -> Query {
+        Query { holds: false, ..self }
     }
 
     /// The same in another state of the pool.

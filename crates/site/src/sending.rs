@@ -9,12 +9,13 @@
 //! 3. everything is read in the state that was opened, which is one for all streams; a stream that cannot be read there, before anything of it was written, is tried again
 //!    in a later state, if there is one.
 //!
-//! In a later state datasets are found by their numbers and guids: while they are held they may be renamed, and a start that is not held may have been destroyed, and
-//! another have its name.
+//! In a later state datasets are found by their numbers and guids, which are looked up when they are held, or before the stream is tried: while they are held they may be renamed, a start
+//! that is not held may have been destroyed, and another have its name; and the names of an earlier state may not be readable any more.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Guid, ObjectId, Txg};
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::{Dataset, Error as PoolError, Pool, Refusal};
@@ -25,6 +26,62 @@ use crate::{Query, Site, left};
 
 /// Limit on the states of a pool in which a stream is tried.
 const TRIES: usize = 3;
+
+/// A dataset, as it was seen in one state of its pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    name: String,
+    id: ObjectId,
+    guid: Guid,
+    is_snapshot: bool,
+}
+
+impl Seen {
+    fn of(dataset: &Dataset) -> Seen {
+        let (name, is_snapshot) = (dataset.name().to_owned(), dataset.is_snapshot());
+        Seen { name, id: dataset.id(), guid: dataset.guid(), is_snapshot }
+    }
+
+    /// The dataset as another state of its pool has it.
+    fn find(&self, pool: &Arc<Pool>) -> Result<Dataset, PoolError> {
+        let found = pool.dataset_by_id(self.id).ok().filter(|found| found.guid() == self.guid);
+        found.ok_or_else(|| gone(&self.name))
+    }
+}
+
+/// The start of a stream.
+enum Start {
+    /// A snapshot.
+    Snapshot(Seen),
+    /// A bookmark of a dataset, which has no number of its own.
+    Bookmark {
+        of: Seen,
+        short_name: String,
+        /// The guid of its snapshot, and the txg of that.
+        origin: (Guid, Txg),
+    },
+}
+
+impl Start {
+    /// The name that it has in a state of its pool.
+    fn name_in(&self, pool: &Arc<Pool>) -> Result<String, PoolError> {
+        match self {
+            Start::Snapshot(seen) => Ok(seen.find(pool)?.name().to_owned()),
+            Start::Bookmark { of, short_name, origin } => {
+                let name = format!("{}#{short_name}", of.find(pool)?.name());
+                let mark = pool.bookmark(&name)?;
+                if (mark.phys().guid, mark.phys().creation_txg) == *origin { Ok(name) } else { Err(gone(&name)) }
+            }
+        }
+    }
+}
+
+/// What is sent, as it was seen before it was tried.
+struct Wanted {
+    to: Seen,
+    /// `None` if there is no start, or not in that state; its error if it could not be looked up.
+    start: Result<Option<Start>, PoolError>,
+}
 
 /// A request to send in one state of the pool.
 struct Attempt {
@@ -46,29 +103,33 @@ impl Query {
     /// # Errors
     /// EBUSY for a head that another process has open; when a head is not there any more; as [`Site::open`].
     pub fn hold<'a>(&self, looking: Looking, names: impl IntoIterator<Item = &'a str>) -> Result<Query, Failed> {
-        let mut all: Vec<Dataset> = names.into_iter().filter_map(|name| self.pool().dataset(name).ok()).collect();
-        let Some(held) = looking.hold(all.iter().map(Dataset::id)) else { return Ok(self.clone()) };
-        all.retain(|dataset| !dataset.is_snapshot());
+        let look_up = |name: &'a str| Some((name.to_owned(), Seen::of(&self.pool().dataset(name).ok()?)));
+        let all: HashMap<String, Seen> = names.into_iter().filter_map(look_up).collect();
+        let Some(held) = looking.hold(all.values().map(|seen| seen.id)) else {
+            return Ok(self.clone().without_holds());
+        };
+        let heads: Vec<&Seen> = all.values().filter(|seen| !seen.is_snapshot).collect();
         let now = match &self.site {
-            Some(site) if !all.is_empty() => self.now(site, &held, &all)?,
+            Some(site) if !heads.is_empty() => self.now(site, &held, &heads)?,
             _ => None,
         };
         let query = now.map_or_else(|| self.clone(), |pool| self.seen_in(&pool));
-        Ok(query.holding(held))
+        Ok(query.holding(held, all))
     }
 
     /// Sends a stream.
     pub(crate) fn send(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let (Some(site), Ok(to)) = (&self.site, self.pool().dataset(name)) else {
+        let Some((site, wanted)) = self.site.as_ref().zip(self.wanted(name, input)) else {
             return self.control.call(Ioc::SendNew, name, input);
         };
+        let to = &wanted.to;
         let mut attempt = Attempt { query: self.clone(), name: name.to_owned(), input: input.clone() };
         let mut _held = None;
-        if !self.held.as_ref().is_some_and(|held| held.contains(to.id())) {
-            _held = Looking::at(name, &**site.front()).and_then(|looking| looking.hold([to.id()]));
-            let now = _held.as_ref().map(|held| self.now(site, held, std::slice::from_ref(&to))).transpose()?.flatten();
-            if let Some(pool) = now.filter(|_| !to.is_snapshot()) {
-                attempt = self.later(&pool, &to, input)?;
+        if self.holds && !self.held.as_ref().is_some_and(|held| held.contains(to.id)) {
+            _held = Looking::at(name, &**site.front()).and_then(|looking| looking.hold([to.id]));
+            let now = _held.as_ref().map(|held| self.now(site, held, &[to])).transpose()?.flatten();
+            if let Some(pool) = now.filter(|_| !to.is_snapshot) {
+                attempt = self.later(&pool, &wanted, input)?;
             }
         }
         let number = input.get_i32("fd").unwrap_or(-1);
@@ -82,7 +143,7 @@ impl Query {
             }
             let later = Txg(attempt.query.txg().0.saturating_add(1));
             let Ok(Some(pool)) = self.not_before(site, later) else { break };
-            let Ok(later) = self.later(&pool, &to, input) else { break };
+            let Ok(later) = self.later(&pool, &wanted, input) else { break };
             attempt = later;
             sent = attempt.call();
         }
@@ -93,15 +154,37 @@ impl Query {
         self.pool().uberblock().txg
     }
 
+    /// What is to be sent, if it is there: as it was seen when it was held, or is seen now.
+    fn wanted(&self, name: &str, input: &NvList) -> Option<Wanted> {
+        let to = self.seen.get(name).cloned().or_else(|| Some(Seen::of(&self.pool().dataset(name).ok()?)))?;
+        let start = input.get_str("fromsnap").map_or(Ok(None), |from| self.start(from));
+        Some(Wanted { to, start })
+    }
+
+    /// The start of a stream; `None` if it is not there.
+    fn start(&self, from: &str) -> Result<Option<Start>, PoolError> {
+        if let Some(seen) = self.seen.get(from) {
+            return Ok(Some(Start::Snapshot(seen.clone())));
+        }
+        if !from.contains('#') {
+            return Ok(if_there(self.pool().dataset(from))?.map(|dataset| Start::Snapshot(Seen::of(&dataset))));
+        }
+        Ok(if_there(self.pool().bookmark(from))?.map(|mark| Start::Bookmark {
+            of: Seen::of(mark.dataset()),
+            short_name: mark.short_name().to_owned(),
+            origin: (mark.phys().guid, mark.phys().creation_txg),
+        }))
+    }
+
     /// The pool as it is once these datasets are held; `None` if it was not written since it was opened.
-    fn now(&self, site: &Site, held: &Held, datasets: &[Dataset]) -> Result<Option<Arc<Pool>>, Failed> {
-        let mut heads = datasets.iter().filter(|dataset| !dataset.is_snapshot());
-        if let Some(busy) = heads.find(|head| held.is_open_elsewhere(head.id())) {
-            return Err(PoolError::Refused { name: busy.name().to_owned(), why: Refusal::Busy }.into());
+    fn now(&self, site: &Site, held: &Held, datasets: &[&Seen]) -> Result<Option<Arc<Pool>>, Failed> {
+        let mut heads = datasets.iter().filter(|dataset| !dataset.is_snapshot);
+        if let Some(busy) = heads.find(|head| held.is_open_elsewhere(head.id)) {
+            return Err(PoolError::Refused { name: busy.name.clone(), why: Refusal::Busy }.into());
         }
         let Some(written) = left::of(self.guid()).filter(|left| *left > self.txg()) else { return Ok(None) };
         let pool = self.not_before(site, written)?.ok_or_else(|| gone(self.name()))?;
-        datasets.iter().try_for_each(|dataset| find(dataset, &pool).map(drop))?;
+        datasets.iter().try_for_each(|dataset| dataset.find(&pool).map(drop))?;
         Ok(Some(pool))
     }
 
@@ -120,34 +203,16 @@ impl Query {
     }
 
     /// The request in a later state of the pool.
-    fn later(&self, pool: &Arc<Pool>, to: &Dataset, input: &NvList) -> Result<Attempt, Failed> {
+    fn later(&self, pool: &Arc<Pool>, wanted: &Wanted, input: &NvList) -> Result<Attempt, Failed> {
         let mut input = input.clone();
-        if let Some(from) = input.get_str("fromsnap")
-            && let Some(from) = self.start_in(pool, from)?
-        {
-            input.insert("fromsnap", from);
+        match &wanted.start {
+            Ok(Some(start)) => input.insert("fromsnap", start.name_in(pool)?),
+            Ok(None) => {}
+            // another may have its name there
+            Err(_) => return Err(gone(input.get_str("fromsnap").unwrap_or_default()).into()),
         }
-        Ok(Attempt { query: self.seen_in(pool), name: find(to, pool)?.name().to_owned(), input })
+        Ok(Attempt { query: self.seen_in(pool), name: wanted.to.find(pool)?.name().to_owned(), input })
     }
-
-    /// The name that the start of a stream has in another state; `None` if it is not in this one.
-    fn start_in(&self, pool: &Arc<Pool>, from: &str) -> Result<Option<String>, PoolError> {
-        if !from.contains('#') {
-            let Some(seen) = if_there(self.pool().dataset(from))? else { return Ok(None) };
-            return Ok(Some(find(&seen, pool)?.name().to_owned()));
-        }
-        // it has no number of its own
-        let Some(seen) = if_there(self.pool().bookmark(from))? else { return Ok(None) };
-        let mark = pool.bookmark(&format!("{}#{}", find(seen.dataset(), pool)?.name(), seen.short_name()))?;
-        let of = |mark: &pool::Bookmark| (mark.phys().guid, mark.phys().creation_txg);
-        if of(&mark) == of(&seen) { Ok(Some(mark.name().to_owned())) } else { Err(gone(from)) }
-    }
-}
-
-/// A dataset as another state of its pool has it.
-fn find(seen: &Dataset, pool: &Arc<Pool>) -> Result<Dataset, PoolError> {
-    let found = pool.dataset_by_id(seen.id()).ok().filter(|found| found.guid() == seen.guid());
-    found.ok_or_else(|| gone(seen.name()))
 }
 
 /// What was found; `None` if it does not exist.

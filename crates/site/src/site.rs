@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Guid, Txg};
-use control::{Devices, Failed};
+use control::{Caller, Control, Devices, Failed};
+use nvlist::NvList;
 use pool::{OpenOptions, Pool, Readers, Spa, SuspendedPool};
 use vdev::import::Candidate;
 use zio::ReadGuard;
@@ -15,6 +16,7 @@ use zpl::live::{ReplayProgress, replay_all};
 use crate::catch_up::{CaughtUp, catch_up};
 use crate::readers::{OtherReaders, Reading};
 use crate::with_log::{self, Replayed};
+use crate::writing::Starts;
 use crate::{Error, Imported, devices, iostats, keys, records, writing};
 
 /// Limit on reopening a pool that other processes keep changing.
@@ -281,7 +283,20 @@ impl Site {
     /// # Errors
     /// When the pool is read-only, busy, or does not open.
     pub fn write(&self, record: &Imported) -> Result<Arc<Spa>, Error> {
-        writing::open(record, &self.front)
+        writing::open(record, &self.front, None)
+    }
+
+    /// As [`Site::write`]; `starts` gets the pool while it is being opened.
+    pub(crate) fn write_seen(&self, record: &Imported, starts: Starts) -> Result<Arc<Spa>, Error> {
+        writing::open(record, &self.front, Some(starts))
+    }
+
+    /// Makes a new pool, which is not remembered, as [`Control::create_pool`] with the devices and hooks of the site.
+    ///
+    /// # Errors
+    /// As [`Control::create_pool`].
+    pub fn create_pool(&self, name: &str, input: &NvList, caller: Caller) -> Result<Control, Failed> {
+        writing::create(name, input, (self, caller), None)
     }
 
     /// Makes [`Site::open`] give the pool as this process changes it, until [`Site::hide_changes`]; keys that are kept are loaded.

@@ -6,8 +6,10 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use control::{Caller, Control, Failed};
+use nvlist::NvList;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
 use vdev::{Access, Device, device};
@@ -16,10 +18,13 @@ use zpl::UsedByBonus;
 use crate::long_holds::OtherCommands;
 use crate::patience::patiently_for_devices;
 use crate::readers::OtherReaders;
-use crate::{Error, Front, Imported, devices, iostats, left, suspended};
+use crate::{Error, Front, Imported, Site, devices, iostats, left, suspended};
 
 /// A device with the path that it was opened by.
 type Opened = (PathBuf, Arc<dyn Device>);
+
+/// Who gets a pool that is being opened ([`Hooks::starts`]).
+pub(crate) type Starts = Arc<pool::Starts>;
 
 /// The callbacks through which this crate takes part in pools that are written.
 #[must_use]
@@ -35,8 +40,8 @@ pub fn hooks(front: &Arc<dyn Front>) -> Hooks {
     Hooks { used_by, held_elsewhere, readers, synced, suspend_watch, ..Hooks::default() }
 }
 
-/// Opens a remembered pool for writing. Devices that missed writes are left as they are.
-pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>) -> Result<Arc<Spa>, Error> {
+/// Opens a remembered pool for writing. Devices that missed writes are left as they are. `starts` gets it as in [`import`].
+pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>, starts: Option<Starts>) -> Result<Arc<Spa>, Error> {
     let name = || record.name.clone();
     if record.readonly {
         return Err(Error::ReadOnly { name: name() });
@@ -48,10 +53,47 @@ pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>) -> Result<Arc<Spa>
     let temporary_name = record.name != record.name_on_disk;
     let open = OpenOptions { name: temporary_name.then(name), ..devices::options(record) };
     let options = ImportOptions { open, temporary_name, again: true, ..ImportOptions::default() };
-    let spa = Spa::import(&candidate, &options, hooks(front)).map_err(|source| Error::Open { name: name(), source })?;
-    iostats::watch_txgs(&spa);
+    let spa = import(candidate, &options, front, starts).map_err(|source| Error::Open { name: name(), source })?;
     record_lost(&spa);
     Ok(spa)
+}
+
+/// Opens a pool for writing. It may be suspended while that is under way: `starts` gets it before, to clear it or to give it up.
+pub(crate) fn import(
+    locked: Candidate,
+    options: &ImportOptions,
+    front: &Arc<dyn Front>,
+    starts: Option<Starts>,
+) -> Result<Arc<Spa>, pool::Error> {
+    let guid = locked.guid;
+    Spa::import_own(locked, options, hooks_until_open(front, starts)).inspect_err(|_| suspended::forget(guid))
+}
+
+/// The hooks of a pool that is being opened, which `starts` gets.
+fn hooks_until_open(front: &Arc<dyn Front>, starts: Option<Starts>) -> Hooks {
+    let starts = move |spa: &Arc<Spa>| {
+        iostats::watch_txgs(spa);
+        starts.iter().for_each(|starts| starts(spa));
+    };
+    Hooks { starts: Some(Arc::new(starts)), ..hooks(front) }
+}
+
+/// Makes a new pool, as [`Control::create_pool`]. `starts` gets it as in [`import`].
+pub(crate) fn create(
+    name: &str,
+    input: &NvList,
+    (site, caller): (&Site, Caller),
+    starts: Option<Starts>,
+) -> Result<Control, Failed> {
+    let guid = Arc::new(OnceLock::new());
+    let of_new = guid.clone();
+    let starts: Starts = Arc::new(move |spa| {
+        let _known = of_new.set(spa.guid());
+        starts.iter().for_each(|starts| starts(spa));
+    });
+    let hooks = hooks_until_open(site.front(), Some(starts));
+    let made = Control::create_pool(name, input, (hooks, caller), Arc::new(site.clone()));
+    made.inspect_err(|_| guid.get().into_iter().for_each(|guid| suspended::forget(*guid)))
 }
 
 /// Enters the blocks that earlier commands found lost in the pool's error log.

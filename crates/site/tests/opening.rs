@@ -6,13 +6,16 @@ mod calls;
 mod support;
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use base::{Errno, ObjectId};
 use calls::{changing, snapshot};
-use control::{Caller, Ioc};
+use control::{Caller, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
 use site::{Machine, Session, Silent, Site};
 use support::{create, in_own_state, list, machine, new_fs, sited};
+use vdev::create::VdevSpec;
 use zpl::live::{Cred, NewFile, Zfs};
 
 /// The value of a property in an answer.
@@ -258,5 +261,55 @@ fn a_pool_that_another_writes_is_seen_as_it_is_now() {
         let props = list(&[("comment", "ours".into())]);
         writing.call(Ioc::PoolSetProps, "t", &list(&[("props", props.into())])).unwrap();
         assert_eq!(seen(), (1, Some("ours".to_owned())));
+    });
+}
+
+#[test]
+fn an_export_that_was_cut_short_is_brought_to_its_end() {
+    in_own_state("an_export_that_was_cut_short_is_brought_to_its_end", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        let record = site.find("t").unwrap().unwrap();
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        // as if the process had ended before
+        site::records::remember(&record).unwrap();
+        assert!(session.call(Ioc::PoolDestroy, "t", &NvList::new()).is_err());
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        assert!(site.find("t").unwrap().is_none() && machine.open_pools().is_empty());
+    });
+}
+
+#[test]
+fn a_new_pool_that_cannot_be_remembered_is_closed_and_its_error_told() {
+    in_own_state("a_new_pool_that_cannot_be_remembered_is_closed_and_its_error_told", |dir| {
+        let (machine, session) = machine();
+        let (state, away) = (dir.join("state"), dir.join("away"));
+        let device = dir.join("new");
+        std::fs::File::create(&device).unwrap().set_len(96 << 20).unwrap();
+        let spec = VdevSpec::parse(&[device.display().to_string()]).unwrap();
+        let config = NewVdevs { spec, ..NewVdevs::default() }.to_list();
+        let make = || session.call(Ioc::PoolCreate, "u", &list(&[("config", config.clone().into())]));
+        let record = site::Imported { devices: vec![device.clone()], ..Default::default() };
+        let failed = loop {
+            let made = thread::scope(|scope| {
+                let making = scope.spawn(make);
+                while !site::writing::is_used(&record) && !making.is_finished() {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                std::fs::rename(&state, &away).unwrap();
+                std::fs::write(&state, "no folder").unwrap();
+                making.join().unwrap()
+            });
+            let is_open = !machine.open_pools().is_empty();
+            std::fs::remove_file(&state).unwrap();
+            std::fs::rename(&away, &state).unwrap();
+            match made {
+                Err(failed) => break (failed.errno, is_open),
+                // it was remembered before
+                Ok(_) => drop(session.call(Ioc::PoolDestroy, "u", &NvList::new()).unwrap()),
+            }
+        };
+        assert_eq!(failed, (Errno::ENOTDIR, false));
+        make().unwrap();
     });
 }

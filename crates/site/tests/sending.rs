@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Error as IoError, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use base::Errno;
 use control::{Caller, Failed, Ioc, NewVdevs};
@@ -238,5 +240,43 @@ fn a_stream_that_cannot_be_written_is_not_tried_again() {
         assert_eq!([tries("t/fs@s"), tries("t/fs")], [1, 1]);
         lab.others.call(Ioc::Rename, "t/fs", &list(&[("target", "t/new".into())])).unwrap();
         assert_eq!([tries("t/fs@s"), tries("t/fs")], [1, 1], "a part of it may have been written");
+    });
+}
+
+#[test]
+fn what_is_held_is_found_in_a_later_state_though_its_own_cannot_be_read() {
+    in_own_state("what_is_held_is_found_in_a_later_state_though_its_own_cannot_be_read", |dir| {
+        let lab = Lab::new(dir);
+        let looking = Looking::at("t", &Silent).unwrap();
+        let held = lab.query.hold(looking, ["t/fs@r", "t/fs@s"]).unwrap();
+        lab.others.call(Ioc::Rename, "t/fs", &list(&[("target", "t/new".into())])).unwrap();
+        // what the first state is read from is overwritten; the pool as it is now is elsewhere
+        let [now, copy] = ["a", "copy"].map(|name| dir.join(name));
+        std::fs::copy(&now, &copy).unwrap();
+        let overwritten = std::fs::OpenOptions::new().write(true).open(&now).unwrap();
+        overwritten.write_all_at(&vec![0; 90 << 20], 4 << 20).unwrap();
+        std::fs::rename(&copy, &now).unwrap();
+        let first = lab.query.pool();
+        first.zio().arc().clear();
+        first.dataset("t/fs").unwrap().snapshots().unwrap_err();
+        let (sent, written) = lab.send(&held, "t/fs@s", Some("t/fs@r"));
+        assert_eq!((sent.map(drop), written.is_empty()), (Ok(()), false));
+    });
+}
+
+#[test]
+fn a_lock_of_holds_that_others_keep_is_waited_for_once() {
+    in_own_state("a_lock_of_holds_that_others_keep_is_waited_for_once", |dir| {
+        let lab = Lab::new(dir);
+        base::tunable::BUSY_WAIT.set(2);
+        let others = Looking::at("t", &Silent).unwrap();
+        assert!(Looking::at("t", &Silent).is_none());
+        let unheld = lab.query.clone().without_holds();
+        let begun = Instant::now();
+        for name in ["t/fs@r", "t/fs@s"] {
+            lab.send(&unheld, name, None).0.unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        drop(others);
     });
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use base::Errno;
 use control::{Caller, Canceller, Ioc, NewVdevs};
 use nvlist::NvList;
-use site::Session;
+use site::import::How;
+use site::{Imported, Machine, Session};
 use support::{create, in_own_state, list, machine, new_fs, sited};
 use vdev::create::VdevSpec;
 use zpl::live::{Cred, NewFile, Zfs};
@@ -281,5 +282,93 @@ fn an_export_that_waits_for_devices_keeps_nobody_else_waiting() {
             }
         }
         assert_eq!(new_fs(&session, "t/none"), Err(Errno::ENOENT));
+    });
+}
+
+/// Waits until something is so.
+fn until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > LONG {
+            eprintln!("somebody waits for ever");
+            std::process::exit(1);
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Imports the pool `t`, whose devices are taken away as soon as they are locked: the first txg finds them gone. Then does `then`; and gives what came of the import. One that was done
+/// before the devices were gone is made again.
+fn import_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+    let paths = ["a", "b"].map(|name| dir.join(name));
+    let begun = Instant::now();
+    loop {
+        let found = vdev::import::scan(&paths).unwrap().remove(0);
+        let record = Imported { guid: found.guid, devices: paths.to_vec(), ..Imported::default() };
+        let input = How::default().request(&found, NvList::new());
+        let (is_suspended, imported) = thread::scope(|scope| {
+            let importing = scope.spawn(|| session.call(Ioc::PoolImport, "t", &input).map(drop).map_err(|e| e.errno));
+            until(|| importing.is_finished() || site::writing::is_used(&record));
+            move_devices(dir, true);
+            until(|| importing.is_finished() || site::suspended::of(found.guid).is_some());
+            let is_suspended = !importing.is_finished();
+            if is_suspended {
+                then(&record);
+            }
+            until(|| importing.is_finished());
+            (is_suspended, importing.join().unwrap())
+        });
+        if is_suspended || imported.is_err() {
+            return imported;
+        }
+        assert!(begun.elapsed() < LONG, "it is always imported before its devices are gone");
+        move_devices(dir, false);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+    }
+}
+
+#[test]
+fn a_pool_that_is_suspended_while_it_is_imported_can_be_closed_and_cleared() {
+    in_own_state("a_pool_that_is_suspended_while_it_is_imported_can_be_closed_and_cleared", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let other = machine.own_session(Caller::default());
+        for close in [|machine: &Machine| machine.close("t"), Machine::close_all] {
+            let closed = import_without_devices(dir, &session, |record| {
+                let shown = other.call(Ioc::PoolStats, "t", &NvList::new()).unwrap();
+                assert!(shown.contains("suspended"));
+                close(&machine).unwrap();
+                assert_eq!(site::suspended::of(record.guid), None);
+            });
+            assert_eq!(closed, Err(Errno::EIO));
+            assert!(machine.open_pools().is_empty() && site.find("t").unwrap().is_none());
+            assert_eq!(new_fs(&other, "t/none"), Err(Errno::ENOENT));
+            move_devices(dir, false);
+        }
+        let cleared = import_without_devices(dir, &session, |_| {
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!(cleared, Ok(()));
+        new_fs(&session, "t/after").unwrap();
+        assert_eq!(machine.open_pools().len(), 1);
+    });
+}
+
+#[test]
+fn an_import_that_fails_as_devices_go_leaves_nothing_behind() {
+    in_own_state("an_import_that_fails_as_devices_go_leaves_nothing_behind", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        let props = list(&[("failmode", 1u64.into())]);
+        session.call(Ioc::PoolSetProps, "t", &list(&[("props", props.into())])).unwrap();
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        assert!(import_without_devices(dir, &session, |_| ()).is_err());
+        move_devices(dir, false);
+        let found = vdev::import::scan(&["a", "b"].map(|name| dir.join(name))).unwrap().remove(0);
+        assert_eq!(site::suspended::of(found.guid), None);
+        session.call(Ioc::PoolImport, "t", &How::default().request(&found, NvList::new())).unwrap();
+        machine.close("t").unwrap();
     });
 }

@@ -78,7 +78,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::open`]; when another program or machine has the pool, or it uses features that are not written here.
     pub fn open_writable<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Pool, Error> {
-        let spa = site::import::for_now(&find(paths, name)?.lock()?, &(Arc::new(site::Silent) as _))?;
+        let spa = site::import::for_now(find(paths, name)?.lock()?, &(Arc::new(site::Silent) as _))?;
         // what is not done now is told by the pool's health, and does not keep anybody from working
         let _told = crate::catch_up(&spa);
         Ok(Pool::of_spa(spa))

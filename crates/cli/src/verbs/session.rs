@@ -105,7 +105,7 @@ impl Session {
                 return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
             }
             let candidate = here().lock(&found).map_err(|e| messages::busy(name, &e))?;
-            let spa = site::import::for_now(&candidate, here().front())
+            let spa = site::import::for_now(candidate, here().front())
                 .map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))?;
             here().catch_up(&spa);
             spa

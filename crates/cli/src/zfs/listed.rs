@@ -518,10 +518,25 @@ pub(super) fn snapshots(
     list(source, Ioc::SnapshotListNext, (name, depth), &[], wanted)
 }
 
-/// The name of the dataset or snapshot with this guid, also if it is one that only OpenZFS gives. Of several, as of a snapshot that was received into its own pool again, the one that comes first
-/// where a dataset comes before those below it, and of these the last name.
-pub(super) fn with_guid(source: &Arc<Query>, guid: Guid) -> Result<Option<String>, Failed> {
-    let top = Listed::named(source, source.name().to_owned());
+/// The name of the dataset or snapshot with this guid, also if it is one that only OpenZFS gives: the nearest to what was called `near`, for which ever more is looked through
+/// (OpenZFS: `guid_to_name`).
+pub(super) fn with_guid(source: &Arc<Query>, near: &str, guid: Guid) -> Result<Option<String>, Failed> {
+    let head = near.split('@').next().unwrap_or(near);
+    for above in std::iter::successors(Some(head), |name| name.rsplit_once('/').map(|(above, _)| above)) {
+        match with_guid_below(source, above, guid) {
+            // it has another name by now
+            Err(failed) if is_missing(&failed) => {}
+            Ok(None) => {}
+            found => return found,
+        }
+    }
+    Ok(None)
+}
+
+/// The one with this guid at or below a dataset. Of several, as of a snapshot that was received into its own pool again, the one that comes first where a dataset comes before those
+/// below it, and of these the last name.
+fn with_guid_below(source: &Arc<Query>, top: &str, guid: Guid) -> Result<Option<String>, Failed> {
+    let top = Listed::named(source, top.to_owned());
     if top.guid()? == guid.0 {
         return Ok(Some(top.name));
     }
@@ -552,6 +567,9 @@ pub(super) fn bookmarks(
     for head in heads {
         let marks = source.call(Ioc::GetBookmarks, &head, &keys)?;
         for (short, mark) in marks.iter().filter_map(|(short, mark)| Some((short, mark.as_nvlist()?))) {
+            if mark.contains("errno") {
+                return Err(control::Error::Damaged(format!("the bookmark '{head}#{short}' cannot be read")).into());
+            }
             all.push(Listed::of_bookmark(source, &format!("{head}#{short}"), mark)?);
         }
     }

@@ -1,7 +1,6 @@
 //! `zpool create`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use base::Errno;
 use control::Control;
@@ -307,8 +306,7 @@ fn pool_props_list(
 
 /// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
 fn make(name: &str, input: &NvList) -> Result<Control, String> {
-    let who = (site::writing::hooks(here().front()), writable::caller());
-    Control::create_pool(name, input, who, Arc::new(here().clone())).map_err(|e| match (e.errno, *e.error) {
+    here().create_pool(name, input, writable::caller()).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => messages::why(&e),
         (_, control::Error::Device(e)) => of_device(&e),

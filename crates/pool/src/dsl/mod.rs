@@ -54,7 +54,7 @@ mod userspace;
 mod volume;
 
 use crate::refusal::{Refusal, refused};
-pub use bookmark::{Bookmark, RedactionList};
+pub use bookmark::{Bookmark, MaybeBookmark, RedactionList};
 pub use create::{Init, NewDataset};
 pub use crypt::errata::Erratum;
 pub use crypt::write::{ChangeKey, NewKey, WithoutKey};

@@ -116,6 +116,24 @@ fn what_a_crash_left_half_destroyed_is_gone_after_the_import() {
 }
 
 #[test]
+fn a_bookmark_that_cannot_be_understood_hides_no_other() {
+    let (spa, _device) = pool();
+    spa.snapshot(&["t@s".to_string()], &[]).unwrap();
+    spa.bookmark(&[("t#good".to_string(), "t@s".to_string())]).unwrap();
+    spa.sync_task(|cx| {
+        let head = cx.spa.find_head(cx.mos, "t")?;
+        let zap = cx.mos.bookmark_zap(head.id)?.expect("it has a bookmark");
+        Ok(zap.add_u64(cx.tx, "bad", 5)?)
+    })
+    .unwrap();
+    let head = spa.view().unwrap().dataset("t").unwrap();
+    assert!(head.bookmarks().is_err());
+    let all = head.readable_bookmarks().unwrap();
+    let readable: Vec<(&str, bool)> = all.iter().map(|(name, mark)| (name.as_str(), mark.is_ok())).collect();
+    assert_eq!(readable, [("bad", false), ("good", true)]);
+}
+
+#[test]
 fn errors_of_what_a_promotion_moves_move_along() {
     let (spa, _device) = pool();
     create(&spa, "t/a").unwrap();

@@ -1,5 +1,6 @@
 //! Opening a pool for writing, and the views that readers get (OpenZFS: `spa_import`, `spa_load`).
 
+use std::borrow::Borrow;
 use std::sync::{Arc, OnceLock};
 
 use base::{Endian, Env, Guid, ObjectId, Txg};
@@ -110,9 +111,23 @@ impl Spa {
     /// As [`Pool::open`]; when another machine uses the pool; when the pool cannot be written here: it was written in the other byte order,
     /// or uses unknown features.
     pub fn import(candidate: &Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        Spa::import_any(candidate, options, hooks)
+    }
+
+    /// As [`Spa::import`], of a candidate that nobody else has: a device that goes meanwhile, and is back, can be opened again.
+    ///
+    /// # Errors
+    /// As [`Spa::import`].
+    pub fn import_own(candidate: Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        Spa::import_any(candidate, options, hooks)
+    }
+
+    fn import_any(candidate: impl Borrow<Candidate>, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
         let verify = options.open.verify.or_else(|| (!options.again).then(|| options.load_policy()));
-        let pool = Pool::open(candidate, &OpenOptions { verify, ..options.open.clone() })?;
-        let newest = open::newest(candidate);
+        let pool = Pool::open(candidate.borrow(), &OpenOptions { verify, ..options.open.clone() })?;
+        let newest = open::newest(candidate.borrow());
+        // its devices stay locked while somebody has them: one that goes, and is back, could not be opened again
+        drop(candidate);
         check_writable(&pool, options, newest)?;
         check_alone(&pool, options, &hooks.env)?;
         let uberblock = pool.uberblock();
@@ -157,19 +172,31 @@ impl Spa {
         let claimed = spa.claim(&pool, lost_ok)?;
         spa.watch_reads();
         spa.start()?;
-        spa.resume_destroys()?;
-        spa.resume_discard()?;
-        if changed || !claimed.is_empty() {
-            spa.txgs.note_work();
-            spa.sync()?;
-        }
-        drop(overtaking);
-        spa.opened(&claimed)?;
-        tracing::info!(target: "zuse::open", pool = spa.name(), txg = uberblock.txg.0, rewound, claimed = claimed.len(), "imported");
-        if !options.again {
-            spa.resume_scan()?;
+        let to_write = changed || !claimed.is_empty();
+        let settled = spa.settle(to_write).and_then(|()| {
+            drop(overtaking);
+            spa.opened(&claimed)?;
+            tracing::info!(target: "zuse::open", pool = spa.name(), txg = uberblock.txg.0, rewound, claimed = claimed.len(), "imported");
+            if options.again { Ok(()) } else { spa.resume_scan() }
+        });
+        if let Err(e) = settled {
+            // its sync thread may wait for devices, and keeps them open; the error is what counts
+            spa.abandon();
+            let _closed = spa.close();
+            return Err(e);
         }
         Ok(spa)
+    }
+
+    /// Goes on with what the last close has interrupted, and writes the first txg if there is something `to_write`.
+    fn settle(self: &Arc<Self>, to_write: bool) -> Result<(), Error> {
+        self.resume_destroys()?;
+        self.resume_discard()?;
+        if to_write {
+            self.txgs.note_work();
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Opens the pool of `pool` for writing.

@@ -123,6 +123,9 @@ pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;
 pub use watch::PropsWatch;
 
+/// Takes a pool that is being opened.
+pub type Starts = dyn Fn(&Arc<Spa>) + Send + Sync;
+
 /// The services that the layers above provide to a pool open for writing.
 #[derive(Clone)]
 pub struct Hooks {
@@ -144,6 +147,8 @@ pub struct Hooks {
     pub panic: Arc<dyn Fn(&str) + Send + Sync>,
     /// Called with the pool's guid when a txg is on disk.
     pub synced: Option<Arc<dyn Fn(Guid, Txg) + Send + Sync>>,
+    /// Called with a pool that is being opened, before it can be suspended: whoever is to clear it or give it up then does not get it otherwise.
+    pub starts: Option<Arc<Starts>>,
 }
 
 impl Default for Hooks {
@@ -161,6 +166,7 @@ impl Default for Hooks {
                 std::process::abort();
             }),
             synced: None,
+            starts: None,
         }
     }
 }

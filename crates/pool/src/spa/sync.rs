@@ -71,6 +71,9 @@ impl Spa {
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), Error> {
         self.forget_thresholds();
         self.record_health();
+        if let Some(starts) = &self.hooks.starts {
+            starts(self);
+        }
         self.zio.set_suspend(Arc::new(suspend::OfPool(self.this.clone())));
         let spa = Arc::downgrade(self);
         let txgs = self.txgs.clone();

@@ -131,8 +131,7 @@ impl Session {
         let place = self.machine.place(guid);
         let mut filling = place.write();
         let locked = import.lock()?;
-        let spa = import.write(&locked)?;
-        filling.expect(import.record(), &spa);
+        let spa = import.write(locked, filling.expects(import.record()))?;
         match self.set_and_remember(&spa, stored, import) {
             Ok(record) => {
                 self.machine.site.keep(&spa);

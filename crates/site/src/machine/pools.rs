@@ -11,13 +11,14 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
 use crate::error::opening;
+use crate::writing::Starts;
 use crate::{Error, Imported, Query, Site, devices, keys, suspended};
 
 /// The time that an export waits for the requests to its pool to end, and these for it before they ask whether it is suspended.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// What is known of a pool that is open: its record, and if it is open for a change itself, and whether it is ready.
-type Known = (Imported, Option<(Arc<Spa>, Arc<Shared>)>);
+/// What is known of a pool that is open, or is being opened: its record, and if that is for a change itself, and whether it is ready. One that did not open is gone.
+type Known = (Imported, Option<(Weak<Spa>, Arc<Shared>)>);
 
 /// The place of a pool: it is filled while the pool is open. Requests have it locked for reading, those that open and close for writing.
 #[derive(Default)]
@@ -36,17 +37,28 @@ impl Place {
     }
 
     /// Locks it to fill or to empty it, once the requests have ended.
-    pub(super) fn write(&self) -> Filling<'_> {
+    pub(super) fn write(self: &Arc<Self>) -> Filling<'_> {
         Filling { open: self.open.write(), place: self }
     }
 
-    fn try_write_for(&self, time: Duration) -> Option<Filling<'_>> {
+    fn try_write_for(self: &Arc<Self>, time: Duration) -> Option<Filling<'_>> {
         Some(Filling { open: self.open.try_write_for(time)?, place: self })
     }
 
     /// The pool that is open for a change here.
     fn spa(&self) -> Option<Arc<Spa>> {
-        self.known.lock().as_ref()?.1.as_ref().map(|(spa, _)| spa.clone())
+        self.known.lock().as_ref()?.1.as_ref()?.0.upgrade()
+    }
+
+    /// Lets others see a pool that is about to be in it: it can be cleared and closed, should it be suspended meanwhile.
+    pub(super) fn expect(&self, record: Imported, spa: &Arc<Spa>) {
+        *self.known.lock() = Some((record, Some((Arc::downgrade(spa), Arc::default()))));
+    }
+
+    /// Whether a pool of this name is in it, or about to be.
+    fn is_of(&self, pool: &str) -> bool {
+        let is_there = |spa: &Option<(Weak<Spa>, _)>| spa.as_ref().is_none_or(|(spa, _)| spa.strong_count() > 0);
+        self.known.lock().as_ref().is_some_and(|(record, spa)| record.name == pool && is_there(spa))
     }
 
     /// The pool that the program has open, and closes. All requests to it make it ready together.
@@ -72,7 +84,8 @@ impl Place {
     /// be cleared.
     fn suspended(&self) -> Option<Open> {
         let (record, spa) = self.known.lock().clone()?;
-        let (spa, shared) = spa.filter(|(spa, _)| spa.suspended().is_some())?;
+        let (spa, shared) = spa?;
+        let spa = spa.upgrade().filter(|spa| spa.suspended().is_some())?;
         Some(Open { record, held: Held::Writing(spa), shared })
     }
 }
@@ -80,7 +93,7 @@ impl Place {
 /// The place of a pool that nobody else uses.
 pub(super) struct Filling<'a> {
     open: RwLockWriteGuard<'a, Option<Open>>,
-    place: &'a Place,
+    place: &'a Arc<Place>,
 }
 
 impl<'a> Filling<'a> {
@@ -88,17 +101,34 @@ impl<'a> Filling<'a> {
         self.open.as_ref()
     }
 
-    /// Lets others see a pool that is about to be in it: it can be cleared and closed, should it be suspended meanwhile.
-    pub(super) fn expect(&mut self, record: &Imported, spa: &Arc<Spa>) {
-        *self.place.known.lock() = Some((record.clone(), Some((spa.clone(), Arc::default()))));
+    /// Lets others see the pool of this record while it is being opened.
+    pub(super) fn expects(&self, record: &Imported) -> Starts {
+        // the pool keeps it
+        let (place, record) = (Arc::downgrade(self.place), record.clone());
+        Arc::new(move |spa| {
+            if let Some(place) = place.upgrade() {
+                place.expect(record.clone(), spa);
+            }
+        })
     }
 
-    pub(super) fn fill(&mut self, open: Open) {
+    pub(super) fn fill(&mut self, mut open: Open) {
+        let mut known = self.place.known.lock();
         let spa = match &open.held {
-            Held::Writing(spa) => Some((spa.clone(), open.shared.clone())),
+            Held::Writing(spa) => {
+                let is_it = |other: &Weak<Spa>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(spa));
+                // those who have used it while it was suspended, and is no more, have made it ready
+                if let Some((_, Some((expected, shared)))) = &*known
+                    && is_it(expected)
+                {
+                    open.shared = shared.clone();
+                }
+                Some((Arc::downgrade(spa), open.shared.clone()))
+            }
             Held::Reading(..) => None,
         };
-        *self.place.known.lock() = Some((open.record.clone(), spa));
+        *known = Some((open.record.clone(), spa));
+        drop(known);
         *self.open = Some(open);
     }
 
@@ -209,10 +239,9 @@ impl Pools {
         self.places.lock().entry(guid).or_default().clone()
     }
 
-    /// The place of a pool that is open under this name. It is found whoever has it locked.
+    /// The place of a pool that is open under this name, or is being opened. It is found whoever has it locked.
     pub(super) fn opened(&self, pool: &str) -> Option<Arc<Place>> {
-        let is_it = |place: &Place| place.known.lock().as_ref().is_some_and(|(record, _)| record.name == pool);
-        self.places.lock().values().find(|place| is_it(place)).cloned()
+        self.places.lock().values().find(|place| place.is_of(pool)).cloned()
     }
 
     pub(super) fn open_pools(&self) -> Vec<Imported> {
@@ -239,7 +268,12 @@ impl Pools {
                 return Some(work(&open));
             }
         };
-        if !self.is_stale(open.as_ref()?) {
+        let Some(now) = open.as_ref() else {
+            // a new pool is not in it before it is made
+            drop(open);
+            return place.suspended().map(|open| work(&open));
+        };
+        if !self.is_stale(now) {
             return open.as_ref().filter(|open| open.record.name == pool).map(work);
         }
         drop(open);
@@ -274,7 +308,15 @@ impl Pools {
         });
         let Some(work) = work else { return used.unwrap_or_else(|| Err(no_such_pool(pool))) };
         let place = self.place(self.record(pool)?.guid);
-        let mut filling = place.write();
+        let mut filling = loop {
+            if let Some(filling) = place.try_write_for(MOMENT) {
+                break filling;
+            }
+            // who opens it may wait for its devices
+            if let Some(open) = place.suspended().filter(|open| open.record.name == pool) {
+                return work(&open);
+            }
+        };
         // it may have been exported, or imported under another name, meanwhile
         let record = self.record(pool)?;
         if filling.open().is_none_or(|open| open.record.name != pool || !open.is_of(&record)) {
@@ -288,7 +330,8 @@ impl Pools {
                 drop(filling);
                 return work(&place.besides(record, spa));
             }
-            filling.fill(self.open_now(record)?);
+            let open = self.open_now(record, &filling)?;
+            filling.fill(open);
         }
         let open = filling.share();
         match &*open {
@@ -297,13 +340,13 @@ impl Pools {
         }
     }
 
-    fn open_now(&self, record: Imported) -> Result<Open, Failed> {
+    fn open_now(&self, record: Imported, filling: &Filling<'_>) -> Result<Open, Failed> {
         if record.readonly {
             let pool = self.site.open(&record).map_err(opening)?;
             let held = Held::Reading(pool.clone(), self.site.devices(&pool));
             return Ok(Open::new(record, held));
         }
-        let spa = self.site.write(&record).map_err(opening)?;
+        let spa = self.site.write_seen(&record, filling.expects(&record)).map_err(opening)?;
         if let Err(e) = self.site.show_changes(&record, &spa) {
             // the error is what counts
             let _closed = self.close_written(&spa);
@@ -324,7 +367,12 @@ impl Pools {
     }
 
     pub(super) fn close(&self, pool: &str) -> Result<(), Failed> {
-        self.opened(pool).map_or(Ok(()), |place| self.close_place(&place))
+        // one that is just being opened may not be known by its name yet
+        let begun = || {
+            let guid = self.record(pool).ok()?.guid;
+            self.places.lock().get(&guid).cloned()
+        };
+        self.opened(pool).or_else(begun).map_or(Ok(()), |place| self.close_place(&place))
     }
 
     pub(super) fn close_all(&self) -> Result<(), Failed> {
@@ -346,7 +394,7 @@ impl Pools {
     }
 
     /// Closes a pool once its requests have ended. Those that wait for the devices of a suspended pool end by that: it is given up, also one that is suspended meanwhile.
-    fn close_place(&self, place: &Place) -> Result<(), Failed> {
+    fn close_place(&self, place: &Arc<Place>) -> Result<(), Failed> {
         loop {
             place.give_up_suspended();
             if let Some(mut filling) = place.try_write_for(MOMENT) {

@@ -15,6 +15,7 @@ use pool::{Pool, Spa};
 use super::pools::{Filling, Held, Open, Pools, busy};
 use crate::error::opening;
 use crate::suspended::Suspended;
+use crate::writing::Starts;
 use crate::{Error, Imported, Query, events, keys, records, suspended, writing};
 
 /// The change of a key after which a dataset has the same (OpenZFS: `dcp_cmd_t`).
@@ -292,11 +293,14 @@ impl Session {
             Some(Held::Writing(spa)) => Some(spa.clone()),
             _ => None,
         };
-        // others reach it, should it be suspended
         let spa = match was_open {
             Some(spa) => spa,
             None => {
-                let spa = site.write(record).map_err(opening)?;
+                let spa = match site.write_seen(record, filling.expects(record)) {
+                    // an export was cut short before the record was forgotten
+                    Err(Error::Open { source: pool::Error::Closed, .. }) if ioc == Ioc::PoolExport => return Ok(()),
+                    opened => opened.map_err(opening)?,
+                };
                 filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
                 site.catch_up(&spa);
                 spa
@@ -325,32 +329,48 @@ impl Session {
         if site.find(&visible).map_err(opening)?.is_some() {
             return Err(opening(Error::NameTaken { name: visible }));
         }
-        let who = (writing::hooks(site.front()), self.caller.clone());
-        let control = Control::create_pool(name, input, who, Arc::new(site.clone()))?;
-        let spa = control.spa();
         let new = NewVdevs::of_list(input.get_nvlist("config").unwrap_or(&NvList::new()))?;
-        let devices = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
         let record = Imported {
-            guid: spa.guid(),
             name: visible,
             name_on_disk: name.to_owned(),
-            devices,
+            devices: new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect(),
             readonly: false,
             altroot: text("altroot"),
-            load_guid: spa.view()?.load_guid(),
             ..Imported::default()
         };
-        let place = self.machine.place(record.guid);
+        let made = writing::create(name, input, (site, self.caller.clone()), Some(self.expects_new(&record)))?;
+        let spa = made.spa();
+        let place = self.machine.place(spa.guid());
         let mut filling = place.write();
-        let remembered = records::remember(&record);
+        let remembered = spa.view().map_err(Failed::from).and_then(|view| {
+            let record = Imported { guid: spa.guid(), load_guid: view.load_guid(), ..record };
+            records::remember(&record).map_err(opening)?;
+            Ok(record)
+        });
         drop(names);
-        if let Err(e) = remembered {
-            spa.close()?;
-            return Err(opening(e));
+        match remembered {
+            Ok(record) => {
+                site.keep(spa);
+                filling.fill(Open::new(record, Held::Writing(spa.clone())));
+                Ok(NvList::new())
+            }
+            Err(failed) => {
+                // the error is what counts
+                let _closed = self.machine.close_written(spa);
+                filling.empty();
+                Err(failed)
+            }
         }
-        site.keep(spa);
-        filling.fill(Open::new(record, Held::Writing(spa.clone())));
-        Ok(NvList::new())
+    }
+
+    /// Lets others see a new pool while it is being made; its record is known but for its guid.
+    fn expects_new(&self, record: &Imported) -> Starts {
+        let (pools, record) = (Arc::downgrade(&self.machine), record.clone());
+        Arc::new(move |spa| {
+            if let Some(pools) = pools.upgrade() {
+                pools.place(spa.guid()).expect(Imported { guid: spa.guid(), ..record.clone() }, spa);
+            }
+        })
     }
 }
 

@@ -274,7 +274,7 @@ impl Receive<'_> {
         let pool = pool_of(near);
         self.session.control(near)?;
         let Some(source) = pools::of_dataset(pool)? else { return Ok(None) };
-        listed::with_guid(&source, guid).map_err(|e| failed(told(&e, near)))
+        listed::with_guid(&source, near, guid).map_err(|e| failed(told(&e, near)))
     }
 
     /// Finds the dataset, or its parent, by the guid of its snapshot if it has another name here.

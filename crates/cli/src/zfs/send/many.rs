@@ -8,7 +8,7 @@ use site::long_holds::Looking;
 use stream::package::{Gathered, Head, Plan, Snap, Step, What, conclusion, header};
 
 use super::facts::{self, Asked};
-use super::stream::{Options, Stream, line, looking, open, output, tell, total};
+use super::stream::{Options, Stream, line, looking, open, output, tell, total, unheld};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::zfs::select::{self, told};
@@ -86,8 +86,10 @@ fn send(options: &Options, source: &Arc<Query>, head: &Head, what: What, looking
     let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
     let plan = gathered.steps();
     let sent = plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to])).map(|snap| snap.name.as_str());
-    let held = looking.map(|looking| source.hold(looking, sent)).transpose().map_err(|e| cannot(&e))?;
-    let source = held.as_ref().unwrap_or(source);
+    let source = &match looking {
+        Some(looking) => Arc::new(source.hold(looking, sent).map_err(|e| cannot(&e))?),
+        None => unheld(source),
+    };
     plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
     let sizes = if options.verbosity > 0 { announce(options, source, &plan)? } else { Vec::new() };
     if plan.steps.is_empty() {

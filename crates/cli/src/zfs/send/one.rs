@@ -21,6 +21,8 @@ pub(super) fn run(options: Options, name: &str) -> Outcome {
     let found = open(name, Types::ALL)?;
     let to = facts::one(found.source(), name).map_err(|e| failed(told(&e, name)))?;
     let (source, to) = &held(looking, found.source(), to)?;
+    // a head is sent in a later state: no other is kept for it
+    drop(found);
     let start = from.as_deref().map(|from| start(source, from, to)).transpose()?;
     let package = options.props || options.holds || options.backup;
     let opening = if package { Some(opening(&options, source, to)?) } else { None };

@@ -25,8 +25,8 @@ pub(super) fn run(options: &Options, token: &str) -> Outcome {
     contents(options, &list)?;
     let at = Token::new(&list).ok_or_else(|| failed("cannot resume send: resume token is corrupt"))?;
     let looking = looking(options, &at.to_name);
-    let (source, to) = find(&at)?;
-    let (source, to) = held(looking, &source, to)?;
+    // no other state of the pool is kept than the one that is sent
+    let (source, to) = find(&at).and_then(|(source, to)| held(looking, &source, to))?;
     let flags = at.flags(&options.stream, &list);
     rest(options, &list, &at, (&source, &to), &flags)
 }
@@ -37,6 +37,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     let head = open(name, Types::HEADS)?;
     let receiving = receiving(head.source(), name).map_err(|e| cannot(&e.to_string()))?;
     let (source, receiving) = &held(looking, head.source(), receiving)?;
+    drop(head);
     let state = answers::prop(source, &receiving.name, "receive_resume_token").map_err(|e| cannot(&e.to_string()))?;
     let Some(state) = state else { return Err(failed("")) };
     let mut list = stream::token::decode(&state.to_string()).map_err(|e| cannot(&e.to_string()))?;
@@ -62,7 +63,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     rest(options, &list, &at, (source, receiving), &flags)
 }
 
-/// The dataset that holds the received part: the clone, or the dataset itself.
+/// The dataset that holds the received part: the clone, or the dataset itself. A clone whose name is too long to be asked for is sent by that of its head.
 fn receiving(source: &Query, head: &str) -> Result<Snap, Failed> {
     match facts::if_any(source, &format!("{head}/{RECEIVE_CLONE}"))? {
         Some(clone) => Ok(clone),
@@ -125,7 +126,7 @@ fn find(at: &Token) -> Result<(Arc<Query>, Snap), Failure> {
     if let Some(to) = named.as_ref().filter(|to| to.guid == at.to_guid) {
         return Ok((source, to.clone()));
     }
-    let moved = listed::with_guid(&source, at.to_guid);
+    let moved = listed::with_guid(&source, &at.to_name, at.to_guid);
     let moved = moved.and_then(|name| name.map(|name| facts::one(&source, &name)).transpose());
     match moved.map_err(|e| cannot(e.to_string()))? {
         Some(to) => Ok((source, to)),

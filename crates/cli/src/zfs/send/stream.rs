@@ -185,7 +185,7 @@ pub(super) fn looking(options: &Options, dataset: &str) -> Option<Looking> {
 
 /// Holds what was looked up. A head is looked up again, for it may have changed until it was held.
 pub(super) fn held(looking: Option<Looking>, source: &Arc<Query>, to: Snap) -> Result<(Arc<Query>, Snap), Failure> {
-    let Some(looking) = looking else { return Ok((source.clone(), to)) };
+    let Some(looking) = looking else { return Ok((unheld(source), to)) };
     let cannot = |e: &Failed| match e.errno {
         Errno::EBUSY => failed(format!("warning: cannot send '{}': {BUSY}", to.name)),
         _ => failed(told(e, &to.name)),
@@ -199,6 +199,11 @@ pub(super) fn held(looking: Option<Looking>, source: &Arc<Query>, to: Snap) -> R
         true => Ok((held, now)),
         false => Err(failed(format!("cannot open '{}': dataset does not exist", to.name))),
     }
+}
+
+/// The pool of a command that holds nothing: it could not, or only shows what it would send.
+pub(super) fn unheld(source: &Arc<Query>) -> Arc<Query> {
+    Arc::new(Query::clone(source).without_holds())
 }
 
 /// Finds the dataset that a command sends, or sends from.

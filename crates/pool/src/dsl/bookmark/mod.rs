@@ -135,19 +135,35 @@ impl Bookmark {
     }
 }
 
+/// A bookmark by its name behind the `#`, or why it cannot be understood.
+pub type MaybeBookmark = (String, Result<Bookmark, Error>);
+
 impl Dataset {
     /// The bookmarks of a head, sorted by name.
     ///
     /// # Errors
     /// When the MOS cannot be read.
     pub fn bookmarks(&self) -> Result<Vec<Bookmark>, Error> {
+        self.readable_bookmarks()?.into_iter().map(|(_, mark)| mark).collect()
+    }
+
+    /// As [`Dataset::bookmarks`], each with its name behind the `#`, and the error of one that cannot be understood.
+    ///
+    /// # Errors
+    /// When their list cannot be read.
+    pub fn readable_bookmarks(&self) -> Result<Vec<MaybeBookmark>, Error> {
         let zap = match self.field_id(dataset_keys::BOOKMARK_NAMES)? {
             Some(id) => self.pool().mos.zap(id)?,
             None => return Ok(Vec::new()),
         };
         let mut entries = mos::named_entries(&zap)?;
         entries.sort_by(|a, b| a.0.cmp(&b.0));
-        entries.into_iter().map(|(name, value)| self.make_bookmark(zap.object().id(), &name, &value)).collect()
+        let object = zap.object().id();
+        let one = |(name, value): (String, ZapValue)| {
+            let mark = self.make_bookmark(object, &name, &value);
+            (name, mark)
+        };
+        Ok(entries.into_iter().map(one).collect())
     }
 
     /// The bookmark `name` of a head.

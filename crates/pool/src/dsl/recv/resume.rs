@@ -23,9 +23,19 @@ impl Dataset {
         if let Some(state) = self.resume_state()? {
             return token(&state).map(Some);
         }
-        let Some(dir) = self.dir().child(RECEIVE_CLONE)? else { return Ok(None) };
-        let Some(clone) = dir.head()? else { return Ok(None) };
+        let Some(clone) = self.receiving()? else { return Ok(None) };
         clone.resume_state()?.map(|state| token(&state)).transpose()
+    }
+
+    /// The hidden clone that receives for a head, whose name may be longer than names can be.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn receiving(&self) -> Result<Option<Dataset>, Error> {
+        if self.is_snapshot() {
+            return Ok(None);
+        }
+        self.dir().child(RECEIVE_CLONE)?.map_or(Ok(None), |dir| dir.head())
     }
 
     /// Returns the contents of the token, as a list.
