@@ -12,7 +12,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,9 +140,9 @@ impl Folder {
         &self.path
     }
 
-    /// Descriptor of the folder.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// The address of a socket in it. It goes by the descriptor, as an address has no room for a long path.
+    pub(crate) fn address(&self, socket: &str) -> String {
+        format!("/proc/self/fd/{}/{socket}", self.fd.as_raw_fd())
     }
 
     /// Opens a file for reading.
@@ -249,7 +249,7 @@ impl Folder {
     }
 
     /// Gives a file another name; what had it is replaced.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
