@@ -21,7 +21,7 @@ use site::Session;
 use crate::bounds::Permit;
 use crate::core::Core;
 use crate::frame::Kind;
-use crate::message::{Answer, BadBody, Bounds, Hello};
+use crate::message::{Answer, BadBody, Bounds, Hello, decode_signal};
 use crate::peer::Peer;
 use crate::wire::{self, Frame};
 use crate::{calls, run};
@@ -100,15 +100,17 @@ impl Connection {
         self.close();
     }
 
+    /// Takes frames until the connection is closed, or one comes after which nothing can be understood.
     fn take_all(self: &Arc<Connection>) {
         loop {
-            match wire::receive(&self.stream, self.bounds.body, None) {
+            let taken = match wire::receive(&self.stream, self.bounds.body, None) {
                 Ok(frame) => self.take(frame),
                 Err(wire::Error::Closed) => break,
-                Err(why) => {
-                    self.answer(0, Answer::failed(Errno::EINVAL, why.to_string()));
-                    break;
-                }
+                Err(why) => Err(why.to_string()),
+            };
+            if let Err(why) = taken {
+                self.answer(0, Answer::failed(Errno::EINVAL, why));
+                break;
             }
         }
     }
@@ -125,11 +127,21 @@ impl Connection {
         self.requests.lock().clear();
     }
 
-    fn take(self: &Arc<Connection>, frame: Frame) {
+    fn take(self: &Arc<Connection>, frame: Frame) -> Result<(), String> {
         let id = frame.header.id;
         match Kind::of(frame.header.kind) {
+            Some(Kind::Cancel) => {
+                if let Some(request) = self.requests.lock().get(&id) {
+                    request.canceller.cancel();
+                }
+            }
+            Some(Kind::Signal) => self.signal(id, &frame.body),
+            // an answer to it would be one to another request
+            _ if id == 0 || self.requests.lock().contains_key(&id) => {
+                return Err(format!("{id} is no number for a request, or is in use"));
+            }
             Some(Kind::Call) => {
-                self.begin(id, None, |connection| calls::prepare(connection, &frame.body, frame.descriptors))
+                self.begin(id, None, |connection| calls::prepare(connection, &frame.body, frame.descriptors));
             }
             Some(Kind::Run) => {
                 let (signals, received) = std::sync::mpsc::channel();
@@ -137,31 +149,20 @@ impl Connection {
                     run::prepare(connection, &frame.body, frame.descriptors, received)
                 });
             }
-            Some(Kind::Cancel) => {
-                if let Some(request) = self.requests.lock().get(&id) {
-                    request.canceller.cancel();
-                }
-            }
-            Some(Kind::Signal) => self.signal(id, &frame.body),
             Some(Kind::Hello | Kind::Answer) | None => {
                 self.answer(id, Answer::failed(Errno::ZFS_ERR_IOC_CMD_UNAVAIL, "a frame of this kind is no request"));
             }
         }
+        Ok(())
     }
 
-    /// Hands a signal to a command line. One that has ended gets none.
+    /// Hands a signal to a command line. A frame that is no signal for one is passed over: it has no answer.
     fn signal(&self, id: u64, body: &[u8]) {
-        match crate::message::decode_signal(body, &self.bounds) {
-            Ok(signal) if !run::SIGNALS.contains(&signal) => {
-                self.answer(id, Answer::failed(Errno::EINVAL, format!("signal {signal} is not passed on")));
-            }
-            Ok(signal) => {
-                if let Some(signals) = self.requests.lock().get(&id).and_then(|request| request.signals.as_ref()) {
-                    // it ends just now
-                    let _sent = signals.send(signal);
-                }
-            }
-            Err(bad) => self.answer(id, Answer::failed(bad.errno(), bad.to_string())),
+        let signal = decode_signal(body, &self.bounds).ok().filter(|signal| run::SIGNALS.contains(signal));
+        let requests = self.requests.lock();
+        if let Some(signals) = requests.get(&id).and_then(|request| request.signals.as_ref()) {
+            // it ends just now
+            let _sent = signal.map(|signal| signals.send(signal));
         }
     }
 
@@ -192,9 +193,6 @@ impl Connection {
 
     fn reserve(&self, id: u64, signals: Option<Sender<i32>>) -> Result<(Permit, CancelToken), Answer> {
         let mut requests = self.requests.lock();
-        if requests.contains_key(&id) {
-            return Err(Answer::failed(Errno::EEXIST, "a request with this number is in flight"));
-        }
         let permit = self.core.requests.take(self.core.stranger(self.peer)).filter(|_| requests.len() < REQUESTS_MAX);
         let permit = permit.ok_or_else(|| Answer::failed(Errno::EAGAIN, "too many requests at once"))?;
         // whoever ends the server cancels all that are here after he has said so
