@@ -5,7 +5,7 @@
 //! does not answer is waited for.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use control::CancelToken;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -63,6 +63,8 @@ enum Kind {
     NonBlocking,
     /// Each transfer says so.
     Socket,
+    /// It takes and gives what there is.
+    File,
     /// Only what is ready is read or written.
     Other,
 }
@@ -92,6 +94,7 @@ impl Stream {
                 None => (fd, Kind::Other),
             },
             FileType::Socket => (fd, Kind::Socket),
+            FileType::RegularFile => (fd, Kind::File),
             _ => (fd, Kind::Other),
         };
         Ok(Stream { fd, kind, direction, cancel: cancel.clone() })
@@ -128,7 +131,7 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.transfer(|stream| match stream.kind {
             Kind::Socket => rustix::net::recv(&stream.fd, &mut *buf, RecvFlags::DONTWAIT).map(|(got, _)| got),
-            Kind::NonBlocking | Kind::Other => rustix::io::read(&stream.fd, &mut *buf),
+            Kind::NonBlocking | Kind::File | Kind::Other => rustix::io::read(&stream.fd, &mut *buf),
         })
     }
 }
@@ -137,22 +140,13 @@ impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.transfer(|stream| match stream.kind {
             Kind::Socket => rustix::net::send(&stream.fd, buf, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-            Kind::NonBlocking => rustix::io::write(&stream.fd, buf),
-            Kind::Other => rustix::io::write(&stream.fd, buf.get(..stream.most(buf.len())).unwrap_or(buf)),
+            Kind::NonBlocking | Kind::File => rustix::io::write(&stream.fd, buf),
+            Kind::Other => rustix::io::write(&stream.fd, buf.get(..SAFE).unwrap_or(buf)),
         })
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Stream {
-    /// As much as may be written at once: a file takes all.
-    fn most(&self, len: usize) -> usize {
-        let is_file =
-            fstat(self.fd.as_fd()).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-        if is_file { len } else { len.min(SAFE) }
     }
 }
 

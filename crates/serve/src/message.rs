@@ -74,9 +74,12 @@ fn unpack(body: &[u8], bounds: &Bounds) -> Result<NvList, BadBody> {
     Ok(NvList::unpack_with(body, &bounds.list)?.0)
 }
 
-/// Packs a list. It is bounded by what can be sent.
+/// As much larger than the list itself a packed one is with a key in it: an octet takes four.
+const KEY_ROOM: usize = 4 << 10;
+
+/// Packs a list. A buffer that grew would leave copies of a key.
 fn pack(list: &NvList) -> Result<Body, nvlist::Error> {
-    let mut packed = Zeroizing::new(Vec::new());
+    let mut packed = Zeroizing::new(Vec::with_capacity(list.heap_size() + KEY_ROOM));
     list.pack_into(Encoding::Xdr, Endian::Big, &mut packed)?;
     Ok(packed)
 }

@@ -16,7 +16,10 @@ use control::Ioc;
 use nvlist::{NvList, Value};
 use serve::Options;
 use state::in_own_state;
-use support::{LONG, Serving, below, call, client, create, endless_scrub, errno, fill, list, new_fs, sent, snapshot};
+use support::{
+    LONG, Serving, below, call, client, create, endless_scrub, errno, fill, list, new_fs, sent, snapshot, threads,
+    until,
+};
 
 /// The request to receive a stream, and what of it is read from the descriptor.
 fn receive(target: &str, stream: &[u8]) -> (NvList, Vec<u8>) {
@@ -139,6 +142,9 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
         let one = client();
         create(&one, dir, "t");
         let wait = endless_scrub(&one, "t");
+        // workers have the name of the thread that has begun them
+        thread::sleep(Duration::from_millis(200));
+        let workers = threads("serve-request");
         let request = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
         // requests of one connection run at once
         new_fs(&one, "t/meanwhile").unwrap();
@@ -159,7 +165,9 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
         }
         let other = client();
         let left = other.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
+        until("it does not wait", || threads("serve-request") == workers + 1);
         drop((other, left));
+        until("the wait of a client that is gone goes on", || threads("serve-request") == workers);
         // a server that ends cancels them as well
         let last = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
         thread::sleep(Duration::from_millis(200));

@@ -8,9 +8,8 @@
 //! A client trusts a server of root and of its own user. That of the folder's owner it trusts as well, unless it is root: who may put a socket there is then no better than
 //! the caller, and a request has keys and open files in it.
 
-use std::fs::{File, Permissions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
@@ -61,9 +60,8 @@ impl Seat {
     /// What the system says.
     pub fn listen(&self, open: bool) -> io::Result<UnixListener> {
         self.folder.remove(NEW_SOCKET)?;
-        let address = self.folder.address(NEW_SOCKET);
-        let listener = UnixListener::bind(&address)?;
-        std::fs::set_permissions(&address, Permissions::from_mode(if open { OPEN_MODE } else { OWN_MODE }))?;
+        let listener = UnixListener::bind(self.folder.address(NEW_SOCKET))?;
+        self.folder.set_socket_mode(NEW_SOCKET, if open { OPEN_MODE } else { OWN_MODE })?;
         self.folder.rename(NEW_SOCKET, SOCKET)?;
         Ok(listener)
     }

@@ -145,6 +145,17 @@ impl Folder {
         format!("/proc/self/fd/{}/{socket}", self.fd.as_raw_fd())
     }
 
+    /// Sets the mode of a socket of this user's. What another user has put in its place is left alone.
+    pub(crate) fn set_socket_mode(&self, socket: &str, mode: u32) -> io::Result<()> {
+        let found = fs::openat(&self.fd, socket, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fs::fstat(&found)?;
+        let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+        if !is_socket || stat.st_uid != geteuid().as_raw() || stat.st_nlink > 1 {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not the socket that was made"));
+        }
+        Ok(fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(mode))?)
+    }
+
     /// Opens a file for reading.
     pub(crate) fn file(&self, name: &str) -> io::Result<File> {
         self.file_as(name, OFlags::RDONLY)

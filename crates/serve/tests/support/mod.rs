@@ -109,6 +109,13 @@ pub(crate) fn below(client: &Client, ioc: Ioc, name: &str) -> Vec<String> {
     call(client, ioc, name, &[]).unwrap().iter().map(|(name, _)| name.to_owned()).collect()
 }
 
+/// The threads of this process with this name.
+pub(crate) fn threads(name: &str) -> usize {
+    let is_it =
+        |task: std::path::PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    std::fs::read_dir("/proc/self/task").unwrap().filter(|task| is_it(task.as_ref().unwrap().path())).count()
+}
+
 /// Waits until something is so.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
