@@ -111,8 +111,34 @@ pub fn path() -> Result<PathBuf, Error> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
+
+    #[test]
+    fn a_file_that_takes_the_place_of_the_socket_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        let folder = Folder::own(dir.path()).unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "secret").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mode = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+        symlink(&file, dir.path().join("link")).unwrap();
+        let _listener = UnixListener::bind(dir.path().join("socket")).unwrap();
+        symlink(dir.path().join("socket"), dir.path().join("link-to-socket")).unwrap();
+        for other in ["file", "link", "link-to-socket"] {
+            let refused = folder.set_socket_mode(other, OPEN_MODE).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{other}");
+        }
+        assert_eq!(mode("file"), 0o600);
+        folder.set_socket_mode("socket", OPEN_MODE).unwrap();
+        assert_eq!(mode("socket"), OPEN_MODE);
+        std::fs::hard_link(dir.path().join("socket"), dir.path().join("second")).unwrap();
+        assert!(folder.set_socket_mode("socket", OWN_MODE).is_err());
+    }
 
     #[test]
     fn root_trusts_no_server_of_another_user() {
