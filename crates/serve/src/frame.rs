@@ -106,32 +106,23 @@ impl Header {
     /// # Errors
     /// As [`BadHeader`] says.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Header, BadHeader> {
-        let mut at = bytes.as_slice();
-        if take::<4>(&mut at) != MAGIC {
+        let [m0, m1, m2, m3, version, kind, d0, d1, id @ .., l0, l1, l2, l3, r0, r1, r2, r3] = *bytes;
+        if [m0, m1, m2, m3] != MAGIC {
             return Err(BadHeader::Magic);
         }
-        let [version, kind] = take(&mut at);
         if version != VERSION {
             return Err(BadHeader::Version(version));
         }
-        let descriptors = u16::from_le_bytes(take(&mut at));
+        let descriptors = u16::from_le_bytes([d0, d1]);
         if usize::from(descriptors) > DESCRIPTORS_MAX {
             return Err(BadHeader::Descriptors(descriptors));
         }
-        let id = u64::from_le_bytes(take(&mut at));
-        let len = u32::from_le_bytes(take(&mut at));
-        match take::<4>(&mut at) == [0; 4] {
-            true => Ok(Header { kind, descriptors: descriptors.into(), id, len }),
-            false => Err(BadHeader::Reserved),
+        if [r0, r1, r2, r3] != [0; 4] {
+            return Err(BadHeader::Reserved);
         }
+        let (id, len) = (u64::from_le_bytes(id), u32::from_le_bytes([l0, l1, l2, l3]));
+        Ok(Header { kind, descriptors: descriptors.into(), id, len })
     }
-}
-
-/// The next `N` bytes; zeros past the end.
-fn take<const N: usize>(at: &mut &[u8]) -> [u8; N] {
-    let Some((first, rest)) = at.split_first_chunk() else { return [0; N] };
-    *at = rest;
-    *first
 }
 
 #[cfg(test)]

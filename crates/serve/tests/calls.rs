@@ -6,8 +6,9 @@
 mod state;
 mod support;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -175,5 +176,63 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
         serving.end();
         assert!(begun.elapsed() < Duration::from_secs(9), "it was not cancelled");
         assert_eq!(errno(last.wait()), Err(Errno::EINTR));
+    });
+}
+
+#[test]
+fn a_receive_that_stalls_ends_with_its_client_and_with_the_server() {
+    in_own_state("a_receive_that_stalls_ends_with_its_client_and_with_the_server", |dir| {
+        let serving = Serving::begin(Options::default());
+        let one = client();
+        create(&one, dir, "t");
+        new_fs(&one, "t/src").unwrap();
+        fill(&serving.site, "t/src");
+        snapshot(&one, "t/src@s").unwrap();
+        let stream = sent(&one, "t/src@s");
+        let (request, rest) = receive("t/new@s", &stream);
+        // a file is read from where it is, and no further than the stream goes
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[b"before".as_slice(), &rest, b"behind"].concat()).unwrap();
+        file.seek(SeekFrom::Start(6)).unwrap();
+        one.call(Ioc::RecvNew, "t/new", &request, &[file.as_fd()]).unwrap();
+        let mut behind = String::new();
+        file.read_to_string(&mut behind).unwrap();
+        assert_eq!(behind, "behind");
+        call(&one, Ioc::DestroySnaps, "t", &[("snaps", list(&[("t/new@s", ().into())]).into())]).unwrap();
+        call(&one, Ioc::Destroy, "t/new", &[]).unwrap();
+        let (socket, mut writer) = UnixStream::pair().unwrap();
+        let other = client();
+        let stalled = other.begin_call(Ioc::RecvNew, "t/new", &request, &[socket.as_fd()]).unwrap();
+        // as much as it takes before it waits for more
+        writer.write_all(&rest[..rest.len() / 2]).unwrap();
+        drop((stalled, other));
+        until("the receive of a client that is gone goes on", || call(&one, Ioc::PoolExport, "t", &[]).is_ok());
+        create(&one, dir, "u");
+        let (request, _) = receive("u/new@s", &stream);
+        let stalled = one.begin_call(Ioc::RecvNew, "u/new", &request, &[socket.as_fd()]).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        serving.end();
+        assert!(begun.elapsed() < Duration::from_secs(9), "it was not cancelled");
+        assert_eq!(errno(stalled.wait()), Err(Errno::EINTR));
+    });
+}
+
+#[test]
+fn a_key_that_one_client_loads_is_there_for_all() {
+    in_own_state("a_key_that_one_client_loads_is_there_for_all", |dir| {
+        let serving = Serving::begin(Options::default());
+        let one = client();
+        create(&one, dir, "t");
+        let hidden = |octet| list(&[("wkeydata", Value::Uint8Array(vec![octet; 32]))]);
+        let props = list(&[("encryption", 8u64.into()), ("keyformat", 1u64.into())]);
+        let encrypted = [("type", 2i32.into()), ("props", props.into()), ("hidden_args", hidden(7).into())];
+        call(&one, Ioc::Create, "t/enc", &encrypted).unwrap();
+        call(&one, Ioc::UnloadKey, "t/enc", &[]).unwrap();
+        let load = |octet| call(&client(), Ioc::LoadKey, "t/enc", &[("hidden_args", hidden(octet).into())]).map(drop);
+        assert_eq!(new_fs(&one, "t/enc/below"), Err(Errno::EACCES));
+        assert_eq!((load(8), load(7)), (Err(Errno::EACCES), Ok(())));
+        new_fs(&client(), "t/enc/below").unwrap();
+        serving.end();
     });
 }

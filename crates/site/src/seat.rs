@@ -16,8 +16,9 @@ use std::path::PathBuf;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
+use crate::Error;
+use crate::records::{self, ROOT};
 use crate::state::Folder;
-use crate::{Error, records};
 
 const SOCKET: &str = "server.socket";
 const NEW_SOCKET: &str = ".server.socket";
@@ -25,8 +26,6 @@ const LOCK: &str = "server.lock";
 /// Modes of the socket: for the owner, and for everybody.
 const OWN_MODE: u32 = 0o600;
 const OPEN_MODE: u32 = 0o666;
-/// The user that administers every machine.
-const ROOT: u32 = 0;
 
 /// The right to serve the pools of this site: no other process has it.
 #[derive(Debug)]

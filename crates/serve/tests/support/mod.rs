@@ -16,6 +16,8 @@ use serve::{Client, Error, Options, Server, Stop};
 use site::{Silent, Site};
 use vdev::create::VdevSpec;
 
+pub(crate) use crate::state::list;
+
 /// No wait of these tests is as long.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -59,13 +61,6 @@ pub(crate) fn bare() -> UnixStream {
     let hello = serve::wire::receive(&stream, 1 << 20, Some(LONG)).unwrap();
     assert_eq!(hello.header.kind, serve::frame::Kind::Hello as u8);
     stream
-}
-
-pub(crate) fn list(pairs: &[(&str, Value)]) -> NvList {
-    pairs.iter().map(|(name, value)| (*name, value.clone())).fold(NvList::new(), |mut list, (name, value)| {
-        list.insert(name, value);
-        list
-    })
 }
 
 /// The errno of a request that the server did not do.
