@@ -19,7 +19,7 @@ use control::{Failed, Ioc};
 use nvlist::NvList;
 use parking_lot::Mutex;
 
-use crate::frame::Kind;
+use crate::frame::{DESCRIPTORS_MAX, Kind};
 use crate::message::{self, Answer, Bounds, Call, Hello, Run};
 use crate::wire;
 
@@ -160,6 +160,9 @@ impl Client {
         let max = Bounds::OWNER.body as usize;
         if body.len() > max {
             return Err(Error::Unsendable(format!("it has {} bytes, more than {max}", body.len())));
+        }
+        if files.len() > DESCRIPTORS_MAX {
+            return Err(Error::Unsendable(format!("it has {} files, more than {DESCRIPTORS_MAX}", files.len())));
         }
         let link = &self.open.0;
         let id = link.next.fetch_add(1, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value};
-use serve::Options;
+use serve::{Error, Options};
 use state::in_own_state;
 use support::{
     LONG, Serving, below, call, client, create, endless_scrub, errno, fill, list, new_fs, sent, snapshot, threads,
@@ -89,6 +89,13 @@ fn a_stream_goes_into_a_pipe_and_ends_with_a_client_that_reads_nothing() {
         assert!(piped == whole);
         // one that names no descriptor of its own has none
         assert_eq!(errno(one.call(Ioc::SendNew, "t/src@s", &request, &[])), Err(Errno::EBADF));
+        // what cannot be sent harms no other request
+        assert!(matches!(
+            one.call(Ioc::PoolConfigs, "", &NvList::new(), &[io::stdin().as_fd(); 9]),
+            Err(Error::Unsendable(_))
+        ));
+        let long = list(&[("message", Value::String("x".repeat(65 << 20).as_str().into()))]);
+        assert!(matches!(one.call(Ioc::LogHistory, "t", &long, &[]), Err(Error::Unsendable(_))));
         let (reader, writer) = io::pipe().unwrap();
         let other = client();
         let stalled = other.begin_call(Ioc::SendNew, "t/src@s", &request, &[writer.as_fd()]).unwrap();
@@ -209,6 +216,7 @@ fn a_receive_that_stalls_ends_with_its_client_and_with_the_server() {
         until("the receive of a client that is gone goes on", || call(&one, Ioc::PoolExport, "t", &[]).is_ok());
         create(&one, dir, "u");
         let (request, _) = receive("u/new@s", &stream);
+        let (socket, _writer) = UnixStream::pair().unwrap();
         let stalled = one.begin_call(Ioc::RecvNew, "u/new", &request, &[socket.as_fd()]).unwrap();
         thread::sleep(Duration::from_millis(200));
         let begun = Instant::now();
