@@ -207,6 +207,7 @@ impl Connection {
 
     /// Does the work of a request, and answers it.
     fn finish(&self, id: u64, permit: Permit, work: impl FnOnce() -> Answer) {
+        // the engine commits nothing of a change that is broken off, and suspends its pool
         let failed = |_| Answer::failed(Errno::EIO, "the server has failed at this request, which is a bug of it");
         let answer = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(failed);
         // its number may be used again once it is answered

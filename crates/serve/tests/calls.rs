@@ -18,16 +18,9 @@ use nvlist::{NvList, Value};
 use serve::{Error, Options};
 use state::in_own_state;
 use support::{
-    LONG, Serving, below, call, client, create, endless_scrub, errno, fill, list, new_fs, sent, snapshot, threads,
-    until,
+    LONG, Serving, below, call, client, create, endless_scrub, errno, fill, list, new_fs, receive, sent, snapshot,
+    threads, until,
 };
-
-/// The request to receive a stream, and what of it is read from the descriptor.
-fn receive(target: &str, stream: &[u8]) -> (NvList, Vec<u8>) {
-    let (begin, rest) = stream.split_at(312);
-    let begin = Value::ByteArray(begin.to_vec());
-    (list(&[("snapname", target.into()), ("begin_record", begin), ("input_fd", 0i32.into())]), rest.to_vec())
-}
 
 #[test]
 fn a_snapshot_is_taken_while_another_client_receives_from_a_pipe() {

@@ -6,7 +6,8 @@
 mod state;
 mod support;
 
-use std::os::fd::OwnedFd;
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
@@ -21,7 +22,8 @@ use serve::{Client, Error, Options, Server};
 use site::{Machine, Silent, Site};
 use state::in_own_state;
 use support::{
-    Serving, below, call, client, create, endless_scrub, errno, new_fs, serve_if_asked, server_process, snapshot, until,
+    Serving, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, serve_if_asked, server_process,
+    snapshot, until,
 };
 
 /// Serves in a process of its own; a test that is run for that.
@@ -92,55 +94,73 @@ fn of_many_that_begin_at_once_one_serves() {
     });
 }
 
+/// Takes snapshots, or receives file systems, until the server is killed; the snapshots that it has answered.
+fn changes_until_it_dies(name: &str, receives: bool, stream: &[u8], killed: &AtomicBool) -> Vec<String> {
+    let own = client();
+    let mut answered = Vec::new();
+    for n in 0.. {
+        let done = if receives {
+            let target = format!("t/new-{name}-{n}@s");
+            let (request, rest) = receive(&target, stream);
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&rest).unwrap();
+            file.rewind().unwrap();
+            own.call(Ioc::RecvNew, target.trim_end_matches("@s"), &request, &[file.as_fd()]).map(|_| target)
+        } else {
+            let snapshot = format!("t/fs@{name}-{n}");
+            let snaps = list(&[(snapshot.as_str(), ().into())]);
+            own.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())]), &[]).map(|_| snapshot)
+        };
+        match done {
+            Ok(snapshot) => answered.push(snapshot),
+            // never that it was done, and never that it was refused
+            Err(Error::Gone(_)) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(killed.load(Ordering::SeqCst), "it was not killed yet");
+    answered
+}
+
 #[test]
 fn what_a_killed_server_has_answered_is_there_for_the_next() {
     in_own_state("what_a_killed_server_has_answered_is_there_for_the_next", |dir| {
         let mut server = server_process(SERVER);
         create(&client(), dir, "t");
         new_fs(&client(), "t/fs").unwrap();
+        snapshot(&client(), "t/fs@sent").unwrap();
+        let stream = sent(&client(), "t/fs@sent");
         let mut answered = Vec::new();
         for round in 0..5 {
             let (stopped, pid) = (AtomicBool::new(false), u64::from(server.id()));
             assert_eq!(client().server_process(), pid);
-            let new: Vec<String> = thread::scope(|scope| {
-                let writers: Vec<_> = (0..3)
-                    .map(|writer| {
-                        let stopped = &stopped;
-                        scope.spawn(move || {
-                            let own = client();
-                            let mut answered = Vec::new();
-                            for n in 0.. {
-                                let name = format!("t/fs@{round}-{writer}-{n}");
-                                let snaps = support::list(&[(name.as_str(), ().into())]);
-                                match own.call(Ioc::Snapshot, "t", &support::list(&[("snaps", snaps.into())]), &[]) {
-                                    Ok(_) => answered.push(name),
-                                    // never that it was done, and never that it was refused
-                                    Err(Error::Gone(_)) => break,
-                                    Err(other) => panic!("{other}"),
-                                }
-                            }
-                            assert!(stopped.load(Ordering::SeqCst), "it was not killed yet");
-                            answered
-                        })
-                    })
-                    .collect();
-                thread::sleep(Duration::from_millis(150 + 70 * round));
+            let new: Vec<Vec<String>> = thread::scope(|scope| {
+                let (stopped, stream) = (&stopped, &stream);
+                let write =
+                    |writer| move || changes_until_it_dies(&format!("{round}-{writer}"), writer == 0, stream, stopped);
+                let writers: Vec<_> = (0..3).map(|writer| scope.spawn(write(writer))).collect();
+                thread::sleep(Duration::from_millis(300 + 70 * round));
                 stopped.store(true, Ordering::SeqCst);
                 server.kill().unwrap();
-                writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+                writers.into_iter().map(|writer| writer.join().unwrap()).collect()
             });
             server.wait().unwrap();
-            assert!(!new.is_empty());
-            answered.extend(new);
+            assert!(new.iter().any(|of_one| !of_one.is_empty()));
+            answered.extend(new.into_iter().flatten());
             assert!(site::seat::path().unwrap().exists() && Client::connect().unwrap().is_none());
             server = server_process(SERVER);
-            let there = below(&client(), Ioc::SnapshotListNext, "t/fs");
-            assert!(answered.iter().all(|name| there.contains(name)), "round {round}: {answered:?} {there:?}");
+            let all = call(&client(), Ioc::SnapshotListNext, "t", &[("depth", 9u64.into())]).unwrap();
+            let there: Vec<&str> = all.iter().map(|(name, _)| name).collect();
+            assert!(
+                answered.iter().all(|name| there.contains(&name.as_str())),
+                "round {round}: {answered:?} {there:?}"
+            );
         }
+        assert!(answered.iter().any(|name| name.starts_with("t/new-")), "{answered:?}");
         // a process that is no client meets the locks of the server
         base::tunable::BUSY_WAIT.set(0);
         let own = Machine::new(Site::new(Arc::new(Silent))).own_session(Caller::default());
-        let sync = support::list(&[("force", false.into())]);
+        let sync = list(&[("force", false.into())]);
         let refused = own.call(Ioc::PoolSync, "t", &sync).unwrap_err();
         assert!(refused.to_string().contains(&format!("process {}", server.id())), "{refused}");
         // and reads beside it
@@ -149,6 +169,8 @@ fn what_a_killed_server_has_answered_is_there_for_the_next() {
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
         server.wait().unwrap();
         own.call(Ioc::PoolSync, "t", &sync).unwrap();
+        own.call(Ioc::PoolExport, "t", &nvlist::NvList::new()).unwrap();
+        oracle::judge::no_leaks(dir, "t");
     });
 }
 
@@ -189,7 +211,7 @@ fn whoever_waits_is_told_that_the_server_has_died() {
         let mut server = server_process(SERVER);
         let one = client();
         create(&one, dir, "t");
-        let next = support::list(&[("wait_ms", 60_000u64.into())]);
+        let next = list(&[("wait_ms", 60_000u64.into())]);
         call(&one, Ioc::EventsSeek, "", &[("eid", u64::MAX.into())]).unwrap();
         let waiting = one.begin_call(Ioc::EventsNext, "", &next, &[]).unwrap();
         thread::sleep(Duration::from_millis(100));

@@ -137,6 +137,13 @@ pub(crate) fn sent(client: &Client, snapshot: &str) -> Vec<u8> {
     bytes
 }
 
+/// The request to receive a stream, and what of it is read from the descriptor.
+pub(crate) fn receive(target: &str, stream: &[u8]) -> (NvList, Vec<u8>) {
+    let (begin, rest) = stream.split_at(312);
+    let begin = Value::ByteArray(begin.to_vec());
+    (list(&[("snapname", target.into()), ("begin_record", begin), ("input_fd", 0i32.into())]), rest.to_vec())
+}
+
 /// Writes a file of a megabyte into a file system.
 pub(crate) fn fill(site: &Site, name: &str) {
     use zpl::live::{Cred, NewFile, Zfs};
