@@ -15,11 +15,13 @@ use std::time::{Duration, Instant};
 use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value};
-use serve::{Error, Options};
+use serve::frame::Kind;
+use serve::message::Call;
+use serve::{Error, Options, wire};
 use state::in_own_state;
 use support::{
-    LONG, Serving, below, call, client, create, endless_scrub, errno, fill, list, new_fs, receive, sent, snapshot,
-    threads, until,
+    LONG, Serving, bare, below, call, client, create, endless_scrub, errno, fill, list, new_fs, receive, sent,
+    snapshot, threads, until,
 };
 
 #[test]
@@ -95,6 +97,8 @@ fn a_stream_goes_into_a_pipe_and_ends_with_a_client_that_reads_nothing() {
         thread::sleep(Duration::from_millis(300));
         // others are not held up by it, also over the same connection
         snapshot(&other, "t/src@later").unwrap();
+        // and none reaches the file of another one
+        assert_eq!(errno(other.call(Ioc::SendNew, "t/src@s", &request, &[])), Err(Errno::EBADF));
         drop((stalled, other));
         let begun = Instant::now();
         while call(&one, Ioc::PoolExport, "t", &[]) == Err(Errno::EBUSY) {
@@ -164,10 +168,12 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
                 assert!(begun.elapsed() < LONG);
             }
         }
-        let other = client();
-        let left = other.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
+        // one that is killed says nothing
+        let other = bare();
+        let body = Call::encode(Ioc::Wait, "t", &wait).unwrap();
+        wire::send(&other, Kind::Call, 1, &body, &[]).unwrap();
         until("it does not wait", || threads("serve-request") == workers + 1);
-        drop((other, left));
+        drop(other);
         until("the wait of a client that is gone goes on", || threads("serve-request") == workers);
         // a server that ends cancels them as well
         let last = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
