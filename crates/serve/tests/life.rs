@@ -168,6 +168,8 @@ fn what_a_killed_server_has_answered_is_there_for_the_next() {
         let process = rustix::process::Pid::from_child(&server);
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
         server.wait().unwrap();
+        // the system may still be closing the devices of the process that is gone
+        base::tunable::BUSY_WAIT.set(60);
         own.call(Ioc::PoolSync, "t", &sync).unwrap();
         own.call(Ioc::PoolExport, "t", &nvlist::NvList::new()).unwrap();
         oracle::judge::no_leaks(dir, "t");

@@ -1,6 +1,7 @@
 //! A server in this process, or in one of its own, and clients of it.
 
 use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -169,11 +170,35 @@ pub(crate) fn serve_if_asked() {
     }
 }
 
+/// A server that does not outlive its test.
+pub(crate) struct ServerProcess(Child);
+
+impl Deref for ServerProcess {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for ServerProcess {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // it has ended, perhaps
+        let _ended = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
 /// Another process that serves this state folder, until it is killed; `test` calls [`serve_if_asked`].
-pub(crate) fn server_process(test: &str) -> Child {
+pub(crate) fn server_process(test: &str) -> ServerProcess {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(SERVER, "1").stdout(Stdio::null());
-    let child = command.spawn().unwrap();
+    let child = ServerProcess(command.spawn().unwrap());
     until("it does not serve", || Client::connect().is_ok_and(|client| client.is_some()));
     child
 }
