@@ -4,7 +4,7 @@
 //!
 //! This crate is everything between a person or script and the library: options ([`args`], [`command`]), output
 //! ([`columns`], [`json`]), messages ([`error`]) and the list of imported pools ([`site`], [`pools`]). A command
-//! opens the pool, does its work and closes it: there is no daemon, except one that keeps typed keys ([`site::agent`]). What
+//! opens the pool, does its work and closes it: there is no daemon, except one that keeps typed keys ([`site::agent`]), and `zuse serve`. What
 //! a pool, property or stream *is* lives in the crates below.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub)]

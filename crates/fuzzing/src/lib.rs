@@ -22,6 +22,7 @@ pub mod label;
 pub mod mutate;
 pub mod nvlist;
 pub mod sa;
+pub mod server;
 pub mod spacemap;
 pub mod stream;
 mod tape;
@@ -49,6 +50,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("lzjb", codec::fuzz_lzjb),
     ("nvlist", nvlist::fuzz_nvlist),
     ("sa", sa::fuzz_sa),
+    ("server", server::fuzz_server),
     ("spacemap", spacemap::fuzz_spacemap),
     ("stream", stream::fuzz_stream),
     ("token", stream::fuzz_token),

@@ -12,6 +12,7 @@
 //! * `readers`, `given-up`: the txgs that readers see, whose blocks are not reused meanwhile ([`readers`]).
 //! * `holds`: the datasets that are read for long, and the heads that are open ([`long_holds`]).
 //! * `GUID.suspended`, `GUID.clear`: a pool that waits for its devices, and the request that it goes on ([`suspended`]).
+//! * `server.socket`, `server.lock`: the process that serves the pools to others ([`seat`]).
 //! * `agent.UID`: the process that keeps typed keys ([`agent`]); [`keys`] finds and loads keys.
 //!
 //! All of them are opened in one place (`state`), which follows no links there: the folder may be another user's.
@@ -47,6 +48,7 @@ mod query;
 pub mod readers;
 pub mod records;
 pub mod rewind;
+pub mod seat;
 mod sending;
 mod site;
 mod state;

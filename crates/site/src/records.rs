@@ -18,7 +18,7 @@ use crate::state::{self, Folder, Lock, Patience};
 use crate::{Error, Front, Silent};
 
 /// The user that administers every machine.
-const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 /// An imported pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,9 +140,20 @@ impl Folder {
         &self.path
     }
 
-    /// Descriptor of the folder.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// The address of a socket in it. It goes by the descriptor, as an address has no room for a long path.
+    pub(crate) fn address(&self, socket: &str) -> String {
+        format!("/proc/self/fd/{}/{socket}", self.fd.as_raw_fd())
+    }
+
+    /// Sets the mode of a socket of this user's. What another user has put in its place is left alone.
+    pub(crate) fn set_socket_mode(&self, socket: &str, mode: u32) -> io::Result<()> {
+        let found = fs::openat(&self.fd, socket, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fs::fstat(&found)?;
+        let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+        if !is_socket || stat.st_uid != geteuid().as_raw() || stat.st_nlink > 1 {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not the socket that was made"));
+        }
+        Ok(fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(mode))?)
     }
 
     /// Opens a file for reading.
@@ -249,7 +260,7 @@ impl Folder {
     }
 
     /// Gives a file another name; what had it is replaced.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 

@@ -12,3 +12,5 @@ pub(super) const DATASETS: char = '\u{e012}';
 pub(super) const WITH_LOG: char = '\u{e013}';
 /// `--rewind-to-checkpoint`.
 pub(super) const CHECKPOINT: char = args::REWIND_TO_CHECKPOINT;
+/// `--delegation`.
+pub(super) const DELEGATION: char = '\u{e014}';

@@ -9,6 +9,7 @@ mod flags;
 mod format;
 mod kstat;
 mod ls;
+mod serve;
 mod session;
 mod stat;
 mod tar;
@@ -21,7 +22,7 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-use flags::{CHECKPOINT, DATASETS, JSON, SHA256, WITH_LOG};
+use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, SHA256, WITH_LOG};
 
 /// A verb.
 struct Verb {
@@ -147,7 +148,29 @@ const VERBS: &[Verb] = &[
         longs: &[("json", 'j')],
         run: kstat::run,
     },
+    Verb {
+        name: SERVE,
+        usage: "serve [--delegation] [-i|--idle SECONDS]",
+        about: "keep the imported pools open and take requests to them, from many processes at once, until it is told to end\n\
+                \t\t(SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for so long",
+        options: "i:",
+        longs: &[("delegation", DELEGATION), ("idle", 'i')],
+        run: serve::run,
+    },
 ];
+
+/// The verb that is about all pools.
+const SERVE: &str = "serve";
+
+impl Verb {
+    /// Its options: most verbs are about targets, and have the common ones as well.
+    fn options(&self) -> (String, Vec<Long>) {
+        match self.name {
+            SERVE => (self.options.to_owned(), self.longs.to_vec()),
+            _ => (format!("{COMMON}{}", self.options), COMMON_LONGS.iter().chain(self.longs).copied().collect()),
+        }
+    }
+}
 
 /// Runs the verb `name`, if it is one.
 pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
@@ -157,9 +180,9 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
         print!("{}", usage_of(verb));
         return Some(0);
     }
-    let spec = format!(":{COMMON}{}", verb.options);
-    let longs: Vec<Long> = COMMON_LONGS.iter().chain(verb.longs).copied().collect();
-    let outcome = args::parse(&spec, &longs, args).map_err(Failure::from).and_then(|parsed| (verb.run)(&parsed));
+    let (options, longs) = verb.options();
+    let outcome =
+        args::parse(&format!(":{options}"), &longs, args).map_err(Failure::from).and_then(|parsed| (verb.run)(&parsed));
     Some(outcome.unwrap_or_else(|failure| {
         let failure = match failure {
             Failure::Failed(why) if !why.is_empty() => Failure::Failed(format!("zuse {name}: {why}")),
@@ -177,7 +200,7 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
 #[cfg(test)]
 pub(crate) fn options(name: &str) -> Option<(String, &'static [Long])> {
     let verb = VERBS.iter().find(|verb| verb.name == name)?;
-    Some((format!("{COMMON}{}", verb.options), verb.longs))
+    Some((verb.options().0, verb.longs))
 }
 
 /// The help of the verb `name`, if it is one.
@@ -186,6 +209,12 @@ pub(crate) fn help(name: &str) -> Option<String> {
 }
 
 fn usage_of(verb: &Verb) -> String {
+    let all = format!("usage: zuse {}\n\t{}\n\n", verb.usage, verb.about);
+    if verb.name == SERVE {
+        return format!(
+            "{all}Exit status: 0 it ended as it was told, 1 it could not begin or a pool could not be closed, 2 bad usage.\n"
+        );
+    }
     let with_log = match verb.longs.iter().any(|(name, _)| *name == "with-log") {
         true => {
             "\t--with-log\tthe pool as it will be when its intent logs are replayed: done in memory, nothing is written\n"
@@ -193,8 +222,7 @@ fn usage_of(verb: &Verb) -> String {
         false => "",
     };
     format!(
-        "usage: zuse {}\n\t{}\n\n\
-         A TARGET is POOL[/FS][@SNAP][:/PATH]. The pool is an imported one, or with -d one on devices:\n\
+        "{all}A TARGET is POOL[/FS][@SNAP][:/PATH]. The pool is an imported one, or with -d one on devices:\n\
          \t-d DIR|DEVICE\twhere to look for the pool's devices (may be repeated); nothing is remembered, and\n\
          \t\t\tnothing written but by verbs that change files, which leave the pool exported\n\
          \t-L KEYLOCATION\ta key for encrypted datasets: file:///PATH, prompt, or keylocation for the place that the dataset\n\
@@ -202,8 +230,7 @@ fn usage_of(verb: &Verb) -> String {
          \t-T TXG\t\tthe pool as it was at that txg\n\
          {with_log}\
          \t--rewind-to-checkpoint\n\
-         Exit status: 0 all went well, 1 something failed or is damaged, 2 bad usage.\n",
-        verb.usage, verb.about
+         Exit status: 0 all went well, 1 something failed or is damaged, 2 bad usage.\n"
     )
 }
 

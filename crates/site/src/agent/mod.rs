@@ -22,7 +22,7 @@ mod wire;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -127,7 +127,7 @@ impl Folder {
     }
 
     fn address(&self) -> String {
-        format!("/proc/self/fd/{}/{SOCKET}", self.0.as_fd().as_raw_fd())
+        self.0.address(SOCKET)
     }
 
     fn connect(&self) -> io::Result<UnixStream> {

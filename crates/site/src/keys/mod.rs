@@ -120,10 +120,15 @@ fn load(query: &Query, root: &str, key: &WrappingKey, only_check: bool) -> Resul
     hidden.insert(WKEYDATA, Value::Uint8Array(key.as_bytes().to_vec()));
     input.insert(HIDDEN, hidden);
     let done = query.call(Ioc::LoadKey, root, &input).map(drop);
+    wipe(&mut input);
+    done
+}
+
+/// Wipes the key out of a request that has one.
+pub fn wipe(input: &mut NvList) {
     if let Some(Value::Uint8Array(bytes)) = input.get_nvlist_mut(HIDDEN).and_then(|hidden| hidden.remove(WKEYDATA)) {
         drop(Zeroizing::new(bytes));
     }
-    done
 }
 
 fn refused(failed: &Failed, root: &str) -> String {
