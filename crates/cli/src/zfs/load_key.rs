@@ -15,8 +15,8 @@ use vdev::import::Candidate;
 use super::listed::{Listed, Wanted};
 use super::select::{Selection, told};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::keys;
 use crate::names::{Types, pool_of};
 use crate::{messages, writable};
@@ -101,7 +101,7 @@ fn note(pool: &str, count: usize, ioc: Ioc, noop: bool, good: bool) -> Result<()
     }
     let doing = format!("cannot open '{pool}'");
     let spa = writable::open_as_it_is(&record, &doing)?;
-    let control = Control::new(spa.clone(), writable::caller());
+    let control = Control::new(spa.clone(), console::user());
     let noted = (0..count).try_for_each(|_| control.note_answered(ioc, &input));
     let logged = if good { writable::log(&spa) } else { Ok(()) };
     let closed = logged.and_then(|()| spa.close());

@@ -8,6 +8,7 @@ use pool::{Activity, Spa};
 use site::Imported;
 
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
@@ -45,5 +46,5 @@ fn discard(record: &Imported) -> Result<(), Failure> {
 }
 
 fn ask(spa: &Arc<Spa>, ioc: Ioc) -> Result<(), Failed> {
-    Control::new(Arc::clone(spa), writable::caller()).call(ioc, spa.name(), &NvList::new()).map(drop)
+    Control::new(Arc::clone(spa), console::user()).call(ioc, spa.name(), &NvList::new()).map(drop)
 }

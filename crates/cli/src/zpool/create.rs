@@ -14,8 +14,8 @@ use vdev::create::Group;
 use super::newdevs::NewVdevs;
 use crate::args::{Parsed, SIZE};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::here::here;
 use crate::keys::{self, Material};
 use crate::props::compat::Compat;
 use crate::props::dataset;
@@ -307,7 +307,7 @@ fn pool_props_list(
 
 /// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
 fn make(name: &str, input: &NvList) -> Result<Control, String> {
-    let who = (site::writing::hooks(here().front()), writable::caller());
+    let who = (site::writing::hooks(here().front()), console::user());
     Control::create_pool(name, input, who, Arc::new(here().clone())).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => messages::why(&e),
