@@ -460,11 +460,14 @@ mod tests {
 
     #[test]
     fn scripts_get_tabs() {
-        let mut lister =
-            Lister::new(parse("name,used", Of::Dataset).unwrap().unwrap(), Style { scripted: true, parsable: true });
-        lister.add(vec![cell("tank"), cell("1536")]);
-        let mut out = Vec::new();
-        console::in_test(|| lister.print(&mut out)).unwrap();
+        let out = console::in_test(|| {
+            let columns = parse("name,used", Of::Dataset).unwrap().unwrap();
+            let mut lister = Lister::new(columns, Style { scripted: true, parsable: true });
+            lister.add(vec![cell("tank"), cell("1536")]);
+            let mut out = Vec::new();
+            lister.print(&mut out).unwrap();
+            out
+        });
         assert_eq!(out, b"tank\t1536\n");
     }
 

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
-use control::{Control, Ioc};
+use control::Ioc;
 use nvlist::NvList;
 use pool::{Activity, Spa};
 use site::Imported;
@@ -60,7 +60,7 @@ pub(crate) fn wait(spa: &Arc<Spa>, doing: &str, activity: Activity) -> Result<()
 
 /// Sends one request to an open pool.
 pub(crate) fn ask(spa: &Arc<Spa>, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
-    let done = Control::new(Arc::clone(spa), console::user()).call(ioc, spa.name(), input);
+    let done = console::control(Arc::clone(spa)).call(ioc, spa.name(), input);
     done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))
 }
 

@@ -1,10 +1,11 @@
 //! Commands with consoles of their own, run at once in threads of one process: each prints what the program prints for the same command line.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write, pipe};
 use std::os::fd::OwnedFd;
@@ -14,8 +15,8 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use terminal::{await_words, echoes, terminal};
 use zuse_cli::{ClientSignals, Console, Signals, run};
 
 /// How often commands meet.
@@ -253,6 +254,18 @@ fn paths_and_changes_are_each_clients_own() {
     let missing = served(&world.asked("a", "zpool import -d more.img u"));
     assert_eq!((missing.status, missing.err.as_str()), (1, "cannot import 'u': no such pool available\n"));
     ok("b", "zpool import -d more.img u");
+    // another process exports it and imports it again: what is noted of it is noted for all
+    for line in ["zpool export u", "zpool import -d more.img u"] {
+        assert_eq!(world.embedded(&world.asked("b", line)).status, 0);
+    }
+    let guid = ok("a", "zpool get -H -o value guid u");
+    let noted = || {
+        std::fs::read(Path::new(&std::env::var_os("ZUSE_STATE").unwrap()).join(format!("{}.left", guid.trim())))
+            .unwrap()
+    };
+    let before = noted();
+    ok("a", "zfs create u/later");
+    assert_ne!(noted(), before);
     assert!(ok("a", "zpool status -P u").contains(world.folder("b").join("more.img").to_str().unwrap()));
 }
 
@@ -288,14 +301,11 @@ fn an_interrupt_ends_one_command_alone() {
     }
 }
 
-/// A terminal: the side of the person, and that of the program.
-fn terminal() -> (File, OwnedFd) {
-    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&person).unwrap();
-    unlockpt(&person).unwrap();
+/// The same with a window.
+fn window() -> (File, OwnedFd) {
+    let (person, program) = terminal();
     tcsetwinsize(&person, Winsize { ws_row: 30, ws_col: 70, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let name = PathBuf::from(OsStr::new(ptsname(&person, Vec::new()).unwrap().to_str().unwrap()));
-    (File::from(person), File::options().read(true).write(true).open(name).unwrap().into())
+    (person, program.into())
 }
 
 /// All that comes to a terminal until its programs have left.
@@ -323,7 +333,7 @@ fn a_bar_is_drawn_on_the_clients_terminal() {
     }
     let world = World::new();
     let asked = world.asked("a", "cp t/fs:/big out");
-    let (person, program) = terminal();
+    let (person, program) = window();
     let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
     command.args(&asked.args).current_dir(&asked.dir).env_clear().envs(&asked.environment);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(program).status().unwrap();
@@ -331,7 +341,7 @@ fn a_bar_is_drawn_on_the_clients_terminal() {
     drop(command);
     assert!(status.success());
     let embedded = drawn(person);
-    let (person, program) = terminal();
+    let (person, program) = window();
     let null = || OwnedFd::from(File::options().read(true).write(true).open("/dev/null").unwrap());
     let signals = Arc::new(ClientSignals::new().unwrap());
     assert_eq!(run(console(&asked, null(), null(), program, &signals), &argv(&asked)), 0);
@@ -341,7 +351,39 @@ fn a_bar_is_drawn_on_the_clients_terminal() {
     // a terminal that cannot move its cursor has no bar
     let mut dumb = world.asked("a", "cp t/fs:/big out");
     dumb.environment.insert("TERM".into(), "dumb".into());
-    let (person, program) = terminal();
+    let (person, program) = window();
     assert_eq!(run(console(&dumb, null(), null(), program, &signals), &argv(&dumb)), 0);
     assert_eq!(drawn(person), "copied 1 files, 300000 bytes of data\r\n");
+}
+
+#[test]
+fn a_key_is_typed_at_the_clients_terminal() {
+    if !in_own_site("a_key_is_typed_at_the_clients_terminal") {
+        return;
+    }
+    let world = World::new();
+    let asked = world.asked("a", "zfs create -o encryption=on -o keyformat=passphrase t/locked");
+    for interrupted in [true, false] {
+        let (mut person, program) = terminal();
+        let side = || OwnedFd::from(program.try_clone().unwrap());
+        let signals = Arc::new(ClientSignals::new().unwrap());
+        let console = console(&asked, side(), side(), side(), &signals);
+        thread::scope(|scope| {
+            let command = scope.spawn(|| run(console, &argv(&asked)));
+            await_words(&mut person, "Enter new passphrase:");
+            assert!(!echoes(&program));
+            match interrupted {
+                true => signals.interrupt(),
+                false => {
+                    person.write_all(b"correct horse\n").unwrap();
+                    await_words(&mut person, "Re-enter new passphrase:");
+                    person.write_all(b"correct horse\n").unwrap();
+                }
+            }
+            assert_eq!(command.join().unwrap(), u8::from(interrupted));
+        });
+        assert!(echoes(&program));
+        let there = served(&world.asked("b", "zfs list -H -o name t/locked"));
+        assert_eq!(there.status, i32::from(interrupted), "{there:?}");
+    }
 }

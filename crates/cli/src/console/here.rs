@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Weak};
 
-use pool::{FailMode, Pool, SuspendedPool};
+use control::Control;
+use pool::{FailMode, Pool, Spa, SuspendedPool};
 use site::{Front, Site};
 
-use super::{Running, current, stderr_is_terminal};
+use super::{Running, current, signals, stderr_is_terminal, user};
 use crate::keys;
 
 /// The console of a command as the front end of its site. A pool may outlive the command, which is told nothing more then.
@@ -64,4 +65,9 @@ pub(crate) fn here() -> Site {
     let running = current();
     let make = || Site::new(Arc::new(Terminal(Arc::downgrade(&running))));
     running.site.get_or_init(make).clone()
+}
+
+/// Takes requests of the user who asks to an open pool; their waits end when the command is interrupted.
+pub(crate) fn control(spa: Arc<Spa>) -> Control {
+    Control::new(spa, user()).until(&signals().cancel())
 }

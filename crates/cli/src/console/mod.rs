@@ -24,8 +24,9 @@
 //! # Signals
 //! A signal that ends an embedded command ends its process, and the pool is as after any crash: nothing acknowledged is lost. A client's command shares its
 //! process with others, so its signals come as a value ([`ClientSignals`]). An interrupted command can neither read nor write its descriptors any more, and
-//! does not sleep; so it ends where it does so the next time, like one whose reader has left. What computes or waits in a library meanwhile is not
-//! interrupted.
+//! does not sleep, and the waits of its requests to pools are cancelled ([`control`]); so it ends where it does so the next time, like one whose reader has
+//! left. What computes in a library meanwhile, or waits for a lock of another process, is not interrupted; nor is a file of the host that is copied as a
+//! whole (`zuse put`).
 //!
 //! # State of the process
 //! These remain the process's, and a server that runs commands should know of them:
@@ -61,14 +62,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use control::Caller;
+use ::control::Caller;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::fs::Mode;
 use rustix::termios::{Termios, Winsize};
 use site::Site;
 
-pub(crate) use here::here;
+pub(crate) use here::{control, here};
 pub(crate) use out::{Out, complain, for_scripts, is_exact, over, print};
 pub(crate) use signals::Questions;
 pub use signals::{ClientSignals, Signals};
@@ -181,9 +182,9 @@ impl Running {
         let (stdin, stdout, stderr) = (stream(stdin), stream(stdout), stream(stderr));
         Arc::new(Running {
             stdin: Mutex::new(BufReader::new(stdin.clone())),
-            raw_stdin: stdin,
+            raw_stdin: stdin.strict(),
             stdout: Mutex::new(LineWriter::new(stdout.clone())),
-            raw_stdout: stdout,
+            raw_stdout: stdout.strict(),
             stderr,
             directory,
             environment,
@@ -382,4 +383,42 @@ pub(crate) fn uncounted() {
 #[cfg(test)]
 pub(crate) fn in_test<R>(work: impl FnOnce() -> R) -> R {
     Running::new(Console::of_process().unwrap(), &[]).enter(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_directory(directory: &str) -> Arc<Running> {
+        let console = Console::of_process().unwrap();
+        Running::new(Console { directory: Some(directory.into()), ..console }, &[])
+    }
+
+    #[test]
+    fn a_thread_has_the_console_that_it_entered_last() {
+        let there = || path("x").display().to_string();
+        in_directory("/a").enter(|| {
+            in_directory("/b").enter(|| assert_eq!(there(), "/b/x"));
+            assert_eq!(there(), "/a/x");
+            let handed = current();
+            std::thread::scope(|scope| {
+                assert_eq!(scope.spawn(|| handed.enter(there)).join().unwrap(), "/a/x");
+                // one that was handed none prints nothing anywhere
+                assert!(scope.spawn(|| eprintln!("lost")).join().is_err());
+            });
+        });
+        assert!(std::panic::catch_unwind(there).is_err());
+    }
+
+    #[test]
+    fn a_path_is_shown_as_it_was_said() {
+        in_directory("/a").enter(|| {
+            let shown = |said: &str| as_said(Path::new(said), &path(said)).display().to_string();
+            assert_eq!(["x/y", "../x", "/a/x", "/z", ".", ""].map(shown), ["x/y", "../x", "/a/x", "/z", ".", ""]);
+            assert_eq!(as_said(Path::new("x"), Path::new("/a")), Path::new("."));
+            assert_eq!([path("x/"), path(""), path("/x")].map(|path| path.display().to_string()), ["/a/x/", "", "/x"]);
+            assert_eq!(absolute("x").unwrap(), Path::new("/a/x"));
+            assert_eq!(["file://k", "file:///k", "prompt"].map(location), ["file:///a/k", "file:///k", "prompt"]);
+        });
+    }
 }

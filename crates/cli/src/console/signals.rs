@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use control::{CancelToken, Canceller};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 /// Where the signals of a command come from.
@@ -23,6 +24,8 @@ pub struct ClientSignals {
     changed: Condvar,
     /// Readable once the command is interrupted.
     interrupted: OwnedFd,
+    /// Ends the waits of requests.
+    canceller: Canceller,
 }
 
 #[derive(Default)]
@@ -45,12 +48,18 @@ impl ClientSignals {
     /// When there are no more descriptors.
     pub fn new() -> io::Result<ClientSignals> {
         let interrupted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(ClientSignals { state: Mutex::default(), changed: Condvar::new(), interrupted })
+        Ok(ClientSignals {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            interrupted,
+            canceller: Canceller::default(),
+        })
     }
 
     /// Ends the command (SIGINT, SIGTERM, SIGHUP, or a client that is gone).
     pub fn interrupt(&self) {
         self.state().interrupted = true;
+        self.canceller.cancel();
         // the counter can only be full of other interrupts
         let _ = rustix::io::write(&self.interrupted, &1_u64.to_ne_bytes());
         self.changed.notify_all();
@@ -111,6 +120,14 @@ impl Signals {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
+        }
+    }
+
+    /// The token that ends the waits of requests of the command.
+    pub(super) fn cancel(&self) -> CancelToken {
+        match self {
+            Signals::OfProcess => CancelToken::default(),
+            Signals::OfClient(client) => client.canceller.token(),
         }
     }
 
@@ -193,9 +210,45 @@ impl NoMore {
     }
 }
 
-impl AsFd for ClientSignals {
-    /// A descriptor that is readable once the command is interrupted.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.interrupted.as_fd()
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn an_interrupt_ends_all_waits() {
+        let client = Arc::new(ClientSignals::new().unwrap());
+        let signals = Signals::OfClient(client.clone());
+        let (empty, _kept) = io::pipe().unwrap();
+        let token = signals.cancel();
+        assert!(signals.sleep(Duration::from_millis(1)) && signals.check().is_ok() && !token.is_cancelled());
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| signals.sleep(Duration::MAX));
+            let reader = scope.spawn(|| signals.ready(empty.as_fd(), PollFlags::IN));
+            client.interrupt();
+            assert!(!sleeper.join().unwrap() && reader.join().unwrap().is_err());
+        });
+        assert!(!signals.sleep(Duration::ZERO) && signals.check().is_err() && token.is_cancelled());
+        client.interrupt();
+    }
+
+    #[test]
+    fn a_client_asks_for_progress_until_the_work_is_done() {
+        let client = Arc::new(ClientSignals::new().unwrap());
+        let signals = Signals::OfClient(client.clone());
+        // asked before anything was done
+        client.ask();
+        for _ in 0..2 {
+            let (questions, no_more) = Questions::new(&signals).unwrap();
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                scope.spawn(move || questions.each(|| tell.send(()).is_ok()));
+                client.ask();
+                told.recv().unwrap();
+                no_more.close();
+                assert!(told.recv().is_err());
+            });
+        }
     }
 }

@@ -20,18 +20,33 @@ pub(crate) struct Stream {
     signals: Signals,
     /// Set if a write may wait for a reader.
     waits: bool,
+    /// Set if a descriptor that is not open for reading or writing is an empty or bottomless file, as standard input and output of a process are.
+    lenient: bool,
 }
 
 impl Stream {
     pub(super) fn new(fd: OwnedFd, signals: Signals) -> Stream {
         let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
         let waits = matches!(signals, Signals::OfClient(_)) && kind != Ok(FileType::RegularFile);
-        Stream { file: Arc::new(File::from(fd)), signals, waits }
+        Stream { file: Arc::new(File::from(fd)), signals, waits, lenient: true }
+    }
+
+    /// The same, where it is an error that the descriptor is not open for what is done.
+    pub(crate) fn strict(&self) -> Stream {
+        Stream { lenient: false, ..self.clone() }
     }
 
     /// The descriptor as a file of its own, whose reads and writes are not interrupted.
     pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// The result of an operation; `otherwise` where the descriptor is not open for it.
+    fn if_open(&self, done: io::Result<usize>, otherwise: usize) -> io::Result<usize> {
+        match done {
+            Err(e) if self.lenient && e.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) => Ok(otherwise),
+            done => done,
+        }
     }
 }
 
@@ -41,19 +56,11 @@ impl AsFd for Stream {
     }
 }
 
-/// The result of an operation; `otherwise` where the descriptor is not open for it: as in the standard library, such a descriptor is an empty or
-/// bottomless file.
-fn if_open(done: io::Result<usize>, otherwise: usize) -> io::Result<usize> {
-    match done {
-        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) => Ok(otherwise),
-        done => done,
-    }
-}
-
 impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.signals.ready(self.file.as_fd(), PollFlags::IN)?;
-        if_open((&*self.file).read(buf), 0)
+        let done = (&*self.file).read(buf);
+        self.if_open(done, 0)
     }
 }
 
@@ -65,7 +72,8 @@ impl Write for Stream {
             self.signals.ready(self.file.as_fd(), PollFlags::OUT)?;
             piece = buf.get(..PIECE).unwrap_or(buf);
         }
-        if_open((&*self.file).write(piece), buf.len())
+        let done = (&*self.file).write(piece);
+        self.if_open(done, buf.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -62,7 +62,7 @@ impl Session {
         }
         let Some(record) = here().find(name)? else { return Ok(None) };
         let spa = writable::open(&record, &format!("cannot open '{name}'"))?;
-        let control = Control::new(spa, console::user());
+        let control = console::control(spa);
         self.open.borrow_mut().push(control.clone());
         here().show_changes(&record, control.spa())?;
         if control.spa().had_logs() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use control::{Control, Failed, Ioc};
+use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::{Activity, Spa};
 use site::Imported;
@@ -46,5 +46,5 @@ fn discard(record: &Imported) -> Result<(), Failure> {
 }
 
 fn ask(spa: &Arc<Spa>, ioc: Ioc) -> Result<(), Failed> {
-    Control::new(Arc::clone(spa), console::user()).call(ioc, spa.name(), &NvList::new()).map(drop)
+    console::control(Arc::clone(spa)).call(ioc, spa.name(), &NvList::new()).map(drop)
 }

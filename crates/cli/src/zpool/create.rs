@@ -308,7 +308,7 @@ fn pool_props_list(
 /// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
 fn make(name: &str, input: &NvList) -> Result<Control, String> {
     let who = (site::writing::hooks(here().front()), console::user());
-    Control::create_pool(name, input, who, Arc::new(here().clone())).map_err(|e| match (e.errno, *e.error) {
+    Control::create_pool(name, input, who, Arc::new(here())).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => messages::why(&e),
         (_, control::Error::Device(e)) => of_device(&e),

@@ -30,7 +30,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let mut out = stdout();
-    let session = Machine::new(here().clone()).own_session(console::user());
+    let session = Machine::new(here()).own_session(console::user());
     if call.args.has('c') {
         if only.is_some() || verbose || scripted || follow {
             return Err(usage("invalid options combined with -c"));

@@ -91,7 +91,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         eprintln!("no pools available to import");
         return Ok(0);
     }
-    let session = Machine::new(here().clone()).own_session(console::user());
+    let session = Machine::new(here()).own_session(console::user());
     let mut status = 0;
     for (n, candidate) in found.iter().enumerate() {
         if options.all {
@@ -288,7 +288,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
         stored.insert(&name, value_of(value));
     }
-    let machine = Machine::new(here().clone());
+    let machine = Machine::new(here());
     let session = machine.own_session(console::user());
     let request = how.request(candidate, stored);
     if is_foreign(candidate) && !options.force {

@@ -108,7 +108,7 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
     let query = pools::query(&record)?;
     // what others missed comes first: they may be needed for the one that goes
     let spa = writable::open(&record, &doing)?;
-    let control = Control::new(spa, console::user());
+    let control = console::control(spa);
     let mut status = 0;
     for device in &devices {
         let is_online = change.state == VdevState::Healthy;

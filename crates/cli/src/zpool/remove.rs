@@ -1,6 +1,5 @@
 //! `zpool remove`: logs, spares and caches. Data is not moved off vdevs in this version.
 
-use control::Control;
 use nvlist::NvList;
 use site::Imported;
 
@@ -56,7 +55,7 @@ fn remove(record: &Imported, devices: &[String]) -> Outcome {
     let first = devices.first().map_or("", String::as_str);
     let pool = pools::open(record)?;
     let query = here().query(&pool);
-    let control = Control::new(writable::open(record, &format!("cannot remove {first}"))?, console::user());
+    let control = console::control(writable::open(record, &format!("cannot remove {first}"))?);
     let mut status = 0;
     for device in devices {
         let removed = Vdevs::find(&query, device)?.ok_or_else(|| "no such device in pool".to_owned());

@@ -96,7 +96,7 @@ fn request(what: What) -> NvList {
 }
 
 fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
-    let control = Control::new(writable::open(record, doing)?, console::user());
+    let control = console::control(writable::open(record, doing)?);
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
         // what does not run needs no pause
         Err(Failed { errno: Errno::ENOENT, .. }) if what == What::Pause => {}
@@ -126,7 +126,7 @@ fn brief(control: &Control) -> Result<NvList, Failed> {
 
 /// Scrubs. An unfinished resilver is completed first.
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
-    let control = Control::new(writable::open_as_it_is(record, doing)?, console::user());
+    let control = console::control(writable::open_as_it_is(record, doing)?);
     let spa = control.spa();
     let cannot = |e: Failed| failed(format!("{doing}: {}", messages::why_failed(&e)));
     let begun = Activity::of(&brief(&control).map_err(cannot)?).scan;
@@ -169,7 +169,7 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
     }
     let one = |record: &Imported| {
         let doing = format!("cannot restart resilver on {}", record.name);
-        let control = Control::new(writable::open_as_it_is(record, &doing)?, console::user());
+        let control = console::control(writable::open_as_it_is(record, &doing)?);
         let mut input = NvList::new();
         input.insert("scan_type", 2u64);
         input.insert("scan_command", 0u64);
