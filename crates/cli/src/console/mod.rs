@@ -14,8 +14,8 @@
 //! * A thread that has none and asks for one panics: a message that is lost in a client's place, or that is written to the server's own standard error,
 //!   would be found by nobody.
 //!
-//! Nothing else in this crate reads the descriptors, directory, environment, user or terminal of the process: `clippy.toml` forbids the calls, and this
-//! module is the only one that allows them.
+//! Nothing else in this crate reads the descriptors, directory, environment, user or terminal of the process: `clippy.toml` forbids the calls, and but for
+//! what begins a process (`main`, [`settings`](crate::settings)) this module alone allows them.
 //!
 //! # Paths
 //! A relative path of the host is one from the directory of the console: [`path`] makes it absolute. Where the console is the process's own, a
@@ -34,6 +34,7 @@
 //! * The folder of the site (`ZUSE_STATE`, `XDG_STATE_HOME`, `HOME` of the process): a client asks the server of its own folder.
 //! * The counts of I/O in `site::iostats`, published at the end of each command, with what other commands of the process did since: that adds up. What
 //!   `zpool iostat` itself reads is left out by an embedded command only.
+//! * What `site` knows of pools by their guids (the notes of `left`, pools that are suspended here, published events): one truth for all commands.
 //! * Limits on core dumps (none, once a key was seen), the agent that keeps typed keys (its own process), debug messages and events (rings).
 //! * Rights on the host: files are opened with the server's; [`Console::user`] is what pools are asked as.
 //! * `failmode=panic` ends the process.
