@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 
 use lexopt::Arg;
 
+use crate::console;
+
 /// A long option: its name, and the letter that it stands for. A letter of the private area has no short form.
 pub(crate) type Long = (&'static str, char);
 
@@ -82,7 +84,7 @@ pub(crate) fn parse(spec: &str, longs: &[Long], args: &[OsString]) -> Result<Par
     let tells_missing = spec.starts_with(':');
     let takes_value = |c: char| spec.find(c).is_some_and(|at| spec[at + c.len_utf8()..].starts_with(':'));
     let known = |c: char| c != ':' && spec.contains(c);
-    let permute = std::env::var_os("POSIXLY_CORRECT").is_none();
+    let permute = console::var("POSIXLY_CORRECT").is_none();
 
     let mut parser = lexopt::Parser::from_args(args.iter().cloned());
     let mut parsed = Parsed::default();
@@ -139,7 +141,7 @@ mod tests {
     fn run(spec: &str, args: &[&str]) -> Result<(String, Vec<String>), Bad> {
         let longs = [("json", 'j'), ("json-int", JSON_INT), ("raw", 'w')];
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let parsed = parse(spec, &longs, &args)?;
+        let parsed = console::in_test(|| parse(spec, &longs, &args))?;
         let options = parsed.options.iter().map(|(c, v)| format!("{c}{}", v.to_string_lossy())).collect::<Vec<_>>();
         Ok((options.join(" "), parsed.names()))
     }

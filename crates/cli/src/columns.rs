@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropDef, PropKind, Source};
 
-use crate::{out, shown};
+use crate::{console, shown};
 
 /// The kind of object a property belongs to: decides in which table its name is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,17 +165,17 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// With `-H`, values are printed exactly as they are ([`out::for_scripts`]).
+    /// With `-H`, values are printed exactly as they are ([`console::for_scripts`]).
     fn heed(self) {
         if self.scripted {
-            out::for_scripts();
+            console::for_scripts();
         }
     }
 }
 
 /// A value as a table shows it: on one line, unless a program reads it exactly as it is.
 pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
-    if out::is_exact() { Cow::Borrowed(text) } else { shown::on_one_line(text) }
+    if console::is_exact() { Cow::Borrowed(text) } else { shown::on_one_line(text) }
 }
 
 /// Collects rows and prints them, one object per row.
@@ -453,18 +453,21 @@ mod tests {
         lister.add(vec![cell("tank"), cell("1.5K"), cell("/tank")]);
         lister.add(vec![cell("tank/fs"), cell("12M"), cell("/t")]);
         let mut out = Vec::new();
-        lister.print(&mut out).unwrap();
+        console::in_test(|| lister.print(&mut out)).unwrap();
         let want = "NAME      USED  MOUNTPOINT\ntank      1.5K  /tank\ntank/fs    12M  /t\n";
         assert_eq!(String::from_utf8(out).unwrap(), want);
     }
 
     #[test]
     fn scripts_get_tabs() {
-        let mut lister =
-            Lister::new(parse("name,used", Of::Dataset).unwrap().unwrap(), Style { scripted: true, parsable: true });
-        lister.add(vec![cell("tank"), cell("1536")]);
-        let mut out = Vec::new();
-        lister.print(&mut out).unwrap();
+        let out = console::in_test(|| {
+            let columns = parse("name,used", Of::Dataset).unwrap().unwrap();
+            let mut lister = Lister::new(columns, Style { scripted: true, parsable: true });
+            lister.add(vec![cell("tank"), cell("1536")]);
+            let mut out = Vec::new();
+            lister.print(&mut out).unwrap();
+            out
+        });
         assert_eq!(out, b"tank\t1536\n");
     }
 

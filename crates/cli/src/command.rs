@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use crate::args::{self, Bad, Long, Parsed};
+use crate::console;
 use crate::error::{Failure, Outcome, failed};
 
 /// One verb of a tool.
@@ -118,9 +119,9 @@ impl Tool {
     /// Prints the usage of the tool or of one command. Exit status: 0 if it was asked for, else 2.
     fn usage(&self, command: Option<&Command>, requested: bool) -> u8 {
         let printed = if requested {
-            self.print_usage(command, &mut io::stdout().lock())
+            self.print_usage(command, &mut console::stdout())
         } else {
-            self.print_usage(command, &mut io::stderr().lock())
+            self.print_usage(command, &mut console::stderr())
         };
         match printed {
             Ok(()) if requested => 0,

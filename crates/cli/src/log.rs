@@ -9,6 +9,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 
 /// Begins to keep messages, and to show those that `ZUSE_LOG` asks for.
+#[allow(clippy::disallowed_methods)] // they are the process's
 pub(crate) fn begin() -> Result<(), String> {
     let shown = match std::env::var_os("ZUSE_LOG").filter(|wanted| !wanted.is_empty()) {
         Some(wanted) => {

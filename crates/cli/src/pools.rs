@@ -9,9 +9,9 @@ use nvlist::NvList;
 use pool::{Pool, feature};
 use site::{Imported, Query};
 
+use crate::console::Out;
+use crate::console::here;
 use crate::error::{Failure, failed};
-use crate::here::here;
-use crate::out::Out;
 
 /// Opens a remembered pool, and loads the keys that are kept.
 pub(crate) fn open(record: &Imported) -> Result<Arc<Pool>, Failure> {

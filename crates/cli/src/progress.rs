@@ -1,19 +1,21 @@
 //! A progress bar on standard error if that is a terminal, and the losses, one per line.
 
-use std::io::IsTerminal;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zuse::Report;
 
+use crate::console::Screen;
 use crate::shown;
+
+/// How often a bar is drawn in a second.
+const DRAWN_HZ: u8 = 20;
 
 /// A bar over bytes, or a count of them if `total` is 0 (not known); nothing is drawn if standard error is not a
 /// terminal.
 pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
-    let bar = ProgressBar::new(total);
-    if quiet || !std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
+    let screen = if quiet { None } else { Screen::new() };
+    let hidden = ProgressDrawTarget::hidden();
+    let target = screen.map_or(hidden, |screen| ProgressDrawTarget::term_like_with_hz(Box::new(screen), DRAWN_HZ));
+    let bar = ProgressBar::with_draw_target(Some(total), target);
     let template = match total {
         0 => "{bytes:>10} {bytes_per_sec:>12}  {wide_msg}",
         _ => "{bytes:>10} / ~{total_bytes} {bar:24} {bytes_per_sec:>12} {eta} left  {wide_msg}",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pool::Spa;
 use zpl::live::ReplayProgress;
 
+use crate::console::here;
 use crate::error::{Failure, failed};
-use crate::here::here;
 use crate::{messages, progress};
 
 /// Replays all logs of a pool whose datasets have their keys. Returns whether all could be opened; those that could

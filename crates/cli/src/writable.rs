@@ -5,42 +5,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use control::{Caller, Control, Ioc};
+use control::Ioc;
 use nvlist::NvList;
 use pool::{Activity, Spa};
-use rustix::fs::Mode;
 use site::Imported;
 
+use crate::console::here;
 use crate::error::{Failure, failed};
-use crate::here::here;
-use crate::messages;
-
-/// The user whom requests to a pool come from, and new files belong to.
-pub(crate) fn caller() -> Caller {
-    use rustix::process::{getegid, geteuid, getgroups, getuid};
-    Caller {
-        uid: geteuid().as_raw(),
-        gid: getegid().as_raw(),
-        groups: getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect(),
-        real_uid: getuid().as_raw(),
-        process: std::process::id(),
-        ..Caller::default()
-    }
-}
-
-/// The permissions that new files of this process lack.
-pub(crate) fn umask() -> u32 {
-    static UMASK: OnceLock<u32> = OnceLock::new();
-    // it can only be asked for by setting it
-    let asked = || {
-        let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
-        rustix::process::umask(umask);
-        umask.as_raw_mode()
-    };
-    *UMASK.get_or_init(asked)
-}
+use crate::{console, messages};
 
 /// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`. Devices that
 /// missed writes are brought up to date.
@@ -86,7 +60,7 @@ pub(crate) fn wait(spa: &Arc<Spa>, doing: &str, activity: Activity) -> Result<()
 
 /// Sends one request to an open pool.
 pub(crate) fn ask(spa: &Arc<Spa>, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
-    let done = Control::new(Arc::clone(spa), caller()).call(ioc, spa.name(), input);
+    let done = console::control(Arc::clone(spa)).call(ioc, spa.name(), input);
     done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))
 }
 
@@ -99,12 +73,12 @@ pub(crate) fn leave(record: &Imported, doing: &str, ioc: Ioc) -> Result<(), Fail
 
 /// Writes the command line into the pool's history.
 pub(crate) fn log(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    spa.log_history(rustix::process::getuid().as_raw(), &command_line())
+    spa.log_history(console::user().real_uid, &command_line())
 }
 
 /// The command line as the history has it: the tool, its verb, its arguments (OpenZFS: `zfs_save_arguments`).
 fn command_line() -> String {
-    let args: Vec<OsString> = std::env::args_os().collect();
+    let args = console::argv();
     let name = |arg: &OsStr| Path::new(arg).file_name().map(|name| name.to_string_lossy().into_owned());
     let is_tool = |arg: &OsString| matches!(name(arg).as_deref(), Some("zpool" | "zfs"));
     let from = args.iter().position(is_tool).unwrap_or(0);

@@ -5,15 +5,15 @@ mod edit;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 
 use nvlist::JsonStyle;
 use stream::dump::{Dumper, Options, Outcome as Walk, json_lines};
 
 use crate::args;
 use crate::command::report;
+use crate::console::{self, Out};
 use crate::error::{Outcome, cause, failed};
-use crate::out::{self, Out};
 pub(crate) use common::USAGE;
 use common::{READ_BYTES, usage};
 
@@ -60,16 +60,16 @@ fn dump(args: &[OsString]) -> Outcome {
     match parsed.operands.first() {
         Some(path) => {
             let name = path.to_string_lossy();
-            let file =
-                File::open(path).map_err(|e| failed(format!("Error while opening file '{name}': {}", cause(&e))))?;
+            let file = File::open(console::path(path))
+                .map_err(|e| failed(format!("Error while opening file '{name}': {}", cause(&e))))?;
             dump_from(file, &options, json)
         }
-        None if io::stdin().is_terminal() => Err(failed(
+        None if console::stdin_is_terminal() => Err(failed(
             "Error: The send stream is a binary format and can not be read from a\n\
              terminal.  Standard input must be redirected, or a file must be\n\
              specified as a command-line argument.",
         )),
-        None => dump_from(io::stdin().lock(), &options, json),
+        None => dump_from(console::stdin(), &options, json),
     }
 }
 
@@ -79,12 +79,12 @@ fn dump(args: &[OsString]) -> Outcome {
 fn dump_from(input: impl Read, options: &Options, json: bool) -> Outcome {
     let input = BufReader::with_capacity(READ_BYTES, input);
     if json {
-        out::for_scripts();
+        console::for_scripts();
     }
     let mut out = BufWriter::with_capacity(READ_BYTES, Out::new());
     let walked = match json {
         true => json_lines(input, options.ignore_checksums, &mut out),
-        false => Dumper::new(&mut out, io::stderr(), options).run(input),
+        false => Dumper::new(&mut out, console::stderr(), options).run(input),
     };
     out.flush()?;
     match walked {

@@ -1,5 +1,5 @@
 //! Two commands on one pool: the second waits for the first, and names it if that takes longer than it may wait.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Dedup tables of pools that are created and written here: new ones are fast ones, pruned entries leave ordinary
 //! blocks, and a quota keeps a table from growing. OpenZFS's `zdb` is the judge.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "support/lab.rs"]
 mod lab;

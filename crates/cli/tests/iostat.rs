@@ -1,5 +1,5 @@
 //! `zpool iostat`, errors in `zpool status`, scripts on devices (`-c`), and `zpool wait`: the work of other commands.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "support/devices.rs"]
 mod devices;

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -12,9 +12,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr};
 use support::Session;
+use terminal::{await_words, echoes, terminal};
 
 const PASS: &[u8] = b"correct horse\n";
 
@@ -178,16 +177,6 @@ fn nonsense_and_silence_do_not_end_the_agent() {
     session.ok(&["zfs", "unload-key", "tank/e"]);
 }
 
-/// A pseudo-terminal: the observer's side, and the command's.
-fn terminal() -> (File, File) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    (File::from(master), slave)
-}
-
 /// Returns whether this process was started to ignore a signal (as in the background, or by `nohup`): its children
 /// then ignore it as well.
 fn is_ignored(signal: Signal) -> bool {
@@ -199,7 +188,6 @@ fn is_ignored(signal: Signal) -> bool {
 #[test]
 fn the_echo_comes_back_whatever_ends_the_question() {
     let (session, _dir) = pool();
-    let echoes = |terminal: &File| tcgetattr(terminal).unwrap().local_modes.contains(LocalModes::ECHO);
     let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
     for signal in signals.into_iter().filter(|signal| !is_ignored(*signal)).map(Some).chain([None]) {
         let (mut seen, own) = terminal();
@@ -212,12 +200,7 @@ fn the_echo_comes_back_whatever_ends_the_question() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut text = Vec::new();
-        let mut byte = [0];
-        while !text.ends_with(b"passphrase:") {
-            seen.read_exact(&mut byte).unwrap();
-            text.push(byte[0]);
-        }
+        await_words(&mut seen, "passphrase:");
         assert!(!echoes(&own));
         match signal {
             Some(signal) => kill_process(Pid::from_child(&child), signal).unwrap(),

@@ -5,7 +5,7 @@
 //! `ZUSE_LIVES` is the number of lives, `ZUSE_SEED` the seed of the first, `ZUSE_STEPS` the number of commands per
 //! life, `ZUSE_KILLS` the percentage of commands that are killed. With `ZUSE_SECONDS` lives are run for that long.
 //! `ZUSE` is another binary to run. The files of a failed life stay at the path in its report.
-#![allow(clippy::unwrap_used, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, unreachable_pub)]
 
 #[path = "lives/model.rs"]
 mod model;

@@ -1,5 +1,5 @@
 //! Ownership of the files that a command creates: they belong to the user who runs it, as on a mounted file system.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! `zpool import -F`: a pool whose newest state cannot be used.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "support/devices.rs"]
 mod devices;

@@ -6,7 +6,7 @@
 //! are exported, and OpenZFS's `zdb` checks for leaks.
 //!
 //! `UPDATE_EXPECT=1` writes the output into the files: check the difference.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

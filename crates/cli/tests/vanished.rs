@@ -1,5 +1,5 @@
 //! Imported pools whose devices are gone, or may not be read.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

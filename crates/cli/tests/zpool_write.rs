@@ -1,5 +1,5 @@
 //! `zpool` on pools that it creates and changes. OpenZFS's `zdb` judges what is on the devices.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "support/devices.rs"]
 mod devices;

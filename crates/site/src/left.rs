@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
 
 use base::{Guid, Txg};
@@ -18,7 +18,7 @@ use base::{Guid, Txg};
 use crate::records;
 use crate::state::Folder;
 
-/// The files of the pools that this command writes.
+/// The files of the pools that this process has written.
 static OPEN: Mutex<BTreeMap<Guid, File>> = Mutex::new(BTreeMap::new());
 
 /// The file in the state folder.
@@ -29,7 +29,9 @@ fn name(guid: Guid) -> String {
 /// Notes a txg that is on disk. Nothing is noted for a pool that is not imported, or if the note cannot be written.
 pub fn note(pool: Guid, txg: Txg) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !open.contains_key(&pool) && records::is_remembered(pool) {
+    // another process may have exported the pool, and imported it again, since this one wrote it
+    let is_there = |file: &mut File| file.metadata().is_ok_and(|meta| meta.nlink() > 0);
+    if !open.get_mut(&pool).is_some_and(is_there) && records::is_remembered(pool) {
         let file = Folder::open().and_then(|folder| folder.shared_file(&name(pool)));
         open.extend(file.ok().map(|file| (pool, file)));
     }

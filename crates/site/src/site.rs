@@ -1,4 +1,5 @@
-//! A process's handle on the imported pools: each is opened once for reading, and once for writing.
+//! A program's handle on the imported pools: each is opened once for reading, and once for writing. Where a process runs several programs at once, each
+//! has its own, and they are to each other what processes are.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,7 +52,7 @@ pub struct Silent;
 
 impl Front for Silent {}
 
-/// The imported pools, as one process uses them. Cheap to clone.
+/// The imported pools, as one program uses them. Cheap to clone.
 #[derive(Clone)]
 pub struct Site {
     front: Arc<dyn Front>,

@@ -1,8 +1,7 @@
 //! Keys that are given to one command alone (`zuse -L`).
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use control::Failed;
 use pool::Pool;
@@ -11,22 +10,10 @@ use site::keys::{Root, waits};
 
 use super::roots::without_key;
 use super::typed::load;
+use crate::console;
 
 /// The value of `-L` that stands for the location that an encryption root itself names.
 const KEYLOCATION: &str = "keylocation";
-
-/// Locations of the keys that were given to this command.
-static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Gives this command a key: each encryption root without a key takes the one that fits.
-pub(crate) fn give(location: String) {
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(location);
-}
-
-/// The keys that this command was given.
-pub(crate) fn given() -> Vec<String> {
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
 
 /// Loads a key that was given with `-L` into an encryption root, if it fits. Where the location is the one that the root names, it is the pool that
 /// says what is opened: a prompt is asked on a terminal alone, as any other standard input may be what the command is about, and a location that a
@@ -36,13 +23,13 @@ pub(crate) fn load_from(query: &Query, root: &str, given: &str) -> bool {
         return load(query, root, Some(given)).is_ok();
     }
     let Ok(Root { location, .. }) = Root::find(query, root) else { return false };
-    let can_be_asked = location != "prompt" || io::stdin().is_terminal();
-    can_be_asked && !waits(&location) && load(query, root, None).is_ok()
+    let can_be_asked = location != "prompt" || console::stdin_is_terminal();
+    can_be_asked && !waits(&console::location(&location)) && load(query, root, None).is_ok()
 }
 
 /// Loads the keys that this command was given into a pool.
 pub(crate) fn load_given(pool: &Arc<Pool>) {
-    let given = given();
+    let given = console::given_keys();
     if !given.is_empty() {
         // roots that cannot be read have none
         let _ = load_all(&Query::of_found(pool.clone(), HashMap::new()), &given);

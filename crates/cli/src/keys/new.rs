@@ -9,6 +9,7 @@ use site::keys::{Secret, no_core_dumps, wrapping_key};
 
 use super::prompt::ask;
 use super::typed::material;
+use crate::console;
 use crate::{answers, pools};
 
 /// Property `encryption`: off.
@@ -88,7 +89,7 @@ fn choose(props: &mut NvList, feature_enabled: bool, above: bool) -> Result<Opti
 pub(crate) fn material_for(root: &str, props: &mut NvList) -> Result<Material, String> {
     let location = props.get_str("keylocation").unwrap_or("prompt").to_owned();
     let format = props.get_u64("keyformat").and_then(KeyFormat::of_number).ok_or("Invalid keyformat.")?;
-    let bytes = match location == "prompt" && std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+    let bytes = match location == "prompt" && console::stdin_is_terminal() {
         true => twice(root, format)?,
         false => material(root, &location, format)?,
     };

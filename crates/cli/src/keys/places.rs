@@ -5,8 +5,8 @@ use nvlist::NvList;
 use site::Query;
 
 use super::new::Material;
+use crate::console::here;
 use crate::error::Failure;
-use crate::here::here;
 use crate::pools;
 
 /// Keeps a key that was loaded from `location` for later commands.

@@ -1,13 +1,12 @@
 //! Keys that are loaded from where the user says: a file, or typed.
 
-use std::io::{self, IsTerminal};
-
 use codec::crypt::WrappingKey;
 use pool::KeyFormat;
 use site::Query;
 use site::keys::{Root, Secret, no_core_dumps, of_file, read_key};
 
-use super::prompt::{self, stdin};
+use super::prompt;
+use crate::console;
 use crate::error::{Failure, failed};
 
 /// How often a key may be mistyped.
@@ -32,7 +31,7 @@ fn with_material(
     let key_error = |why: String| failed(format!("Key load error: {why}"));
     let wanted = Root::find(query, root).map_err(key_error)?;
     let location = location.unwrap_or(&wanted.location);
-    let interactive = location == "prompt" && io::stdin().is_terminal();
+    let interactive = location == "prompt" && console::stdin_is_terminal();
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -49,11 +48,11 @@ fn with_material(
 /// The bytes at a location.
 pub(super) fn material(root: &str, location: &str, format: KeyFormat) -> Result<Secret, String> {
     if location != "prompt" {
-        return of_file(location, format);
+        return of_file(&console::location(location), format);
     }
     no_core_dumps();
-    if !io::stdin().is_terminal() {
-        return read_key(stdin()?, format);
+    if !console::stdin_is_terminal() {
+        return read_key(console::raw_stdin(), format);
     }
     if format == KeyFormat::Raw {
         return Err("Cannot enter raw keys on the terminal".to_owned());

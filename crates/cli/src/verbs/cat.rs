@@ -7,11 +7,12 @@ use zuse::{Chunk, Contents, TargetObject, read_past_damage};
 
 use super::session::{Session, targets};
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome};
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;
-    let mut out = io::stdout().lock();
+    let mut out = console::stdout();
     let mut status = 0;
     for target in targets(parsed)? {
         let trouble = match session.find_as(&target, Follow::Always) {

@@ -1,9 +1,6 @@
 //! `zuse put`, `mkdir`, `rm`, `mv`, `ln`: single files of a file system, changed; and `put` into a volume.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use base::Errno;
@@ -14,9 +11,9 @@ use zuse::{CopyIn, Error, Files, Target, TargetObject, base_name, place_in};
 use super::session::{Session, file_target, strerror};
 use super::volume;
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::progress::Narrator;
-use crate::writable;
 
 /// The mode of a directory if none was given, without what the umask takes away.
 const DIRECTORY_MODE: u32 = 0o777;
@@ -68,15 +65,15 @@ pub(super) fn put(parsed: &Parsed) -> Outcome {
         }
         let target = file_target(operand)?;
         let files = session.files(&target)?;
-        let input = io::stdin().as_fd().try_clone_to_owned()?;
-        files.write_file(target.path(), &File::from(input)).map_err(|e| told(&target, &e))?;
+        let input = console::raw_stdin().file()?;
+        files.write_file(target.path(), &input).map_err(|e| told(&target, &e))?;
         Ok(0)
     })
 }
 
 pub(super) fn mkdir(parsed: &Parsed) -> Outcome {
     let (mode, umask) = match parsed.text('m') {
-        None => (DIRECTORY_MODE, writable::umask()),
+        None => (DIRECTORY_MODE, console::umask()),
         Some(text) => {
             let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
             (mode.ok_or_else(|| usage(format!("invalid mode '{text}': an octal number is expected")))?, 0)
@@ -88,7 +85,7 @@ pub(super) fn mkdir(parsed: &Parsed) -> Outcome {
         if !parents {
             return last.create_dir(target.path(), mode).map(drop);
         }
-        let others = files.with_umask(writable::umask() & !OWNER_MAY_ADD);
+        let others = files.with_umask(console::umask() & !OWNER_MAY_ADD);
         others.create_dir_all(above(target.path()), DIRECTORY_MODE)?;
         last.create_dir_all(target.path(), mode).map(drop)
     })
@@ -163,7 +160,7 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     }
     let (dir, name) = place_in(into, to.path(), None).map_err(|e| super::cp_in::directory(to, e))?;
     let mut narrator = Narrator::new(0, true);
-    let Caller { uid, gid, .. } = writable::caller();
+    let Caller { uid, gid, .. } = console::user();
     let mut copy_in = CopyIn::new(into.zfs(), dir, &mut narrator).owned_by(uid, gid);
     let copied = match source.pool() == to.pool() {
         true => copy_in.share(from.zfs(), *node, &name),

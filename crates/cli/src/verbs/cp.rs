@@ -8,6 +8,7 @@ use zuse::{Copier, OutError, OutOperand, Target};
 use super::flags::DATASETS;
 use super::session::{Session, is_target};
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::progress::Narrator;
 
@@ -22,7 +23,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let parse = |s: &std::ffi::OsString| Target::parse(s.as_bytes()).map_err(|e| usage(e.to_string()));
     let sources: Vec<Target> = sources.iter().map(parse).collect::<Result<_, _>>()?;
     let recursive = ['a', 'r', 'R', DATASETS].iter().any(|flag| parsed.has(*flag));
-    let operands = operands(&mut session, sources, Path::new(dest), parsed.has(DATASETS))?;
+    let refused = |e| refused(Path::new(dest), e);
+    let operands = operands(&mut session, sources, &console::path(dest), parsed.has(DATASETS), &refused)?;
     let mut total = 0;
     for operand in &operands {
         total += session.dataset(operand.source()).map_or(0, |ds| ds.phys().uncompressed_bytes);
@@ -60,6 +62,7 @@ fn operands(
     sources: Vec<Target>,
     dest: &Path,
     datasets: bool,
+    refused: &dyn Fn(OutError) -> Failure,
 ) -> Result<Vec<OutOperand>, Failure> {
     if !datasets {
         return Ok(sources.into_iter().map(|source| OutOperand::new(source, dest)).collect());
@@ -73,7 +76,12 @@ fn operands(
 }
 
 /// The message for an operand that is not copied.
-fn refused(e: OutError) -> Failure {
+fn refused(dest: &Path, mut e: OutError) -> Failure {
+    use OutError::{Host, NoDirectory, NotDirectory, Special};
+    if let Special { to: path } | NotDirectory { to: path } | Host { to: path, .. } | NoDirectory { dir: path } = &mut e
+    {
+        *path = console::as_said(dest, path);
+    }
     match &e {
         OutError::Special { .. } => failed(format!("{e} ('zuse cat' writes to standard output)")),
         OutError::Directory { .. } => failed(format!("{e} (-a copies it)")),

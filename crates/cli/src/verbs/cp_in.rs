@@ -1,7 +1,7 @@
 //! `zuse cp` into a pool: from the host, from another dataset, from another pool.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::Path;
 
 use control::Caller;
 use zpl::Kind;
@@ -11,9 +11,9 @@ use super::flags::DATASETS;
 use super::session::{Session, file_target, is_target, strerror};
 use super::volume;
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::progress::Narrator;
-use crate::writable;
 
 pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcome {
     if parsed.has(DATASETS) {
@@ -31,10 +31,9 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         let recursive = ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag));
         let (operands, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let Caller { uid, gid, .. } = writable::caller();
+        let Caller { uid, gid, .. } = console::user();
         let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut narrator).owned_by(uid, gid);
-        for operand in operands {
-            let shown = operand.to_string();
+        for Operand { operand, shown } in operands {
             match into.copy(operand, &mut copy_in) {
                 Ok(()) => {}
                 Err(e) if e.is_of_all() => return Err(refused(&dest, &shown, e)),
@@ -90,29 +89,42 @@ fn why(e: &zuse::Error) -> String {
     }
 }
 
+/// A source, with its name for messages.
+struct Operand {
+    operand: InOperand,
+    shown: String,
+}
+
 /// The sources that exist, the exit status so far, and an estimate of their bytes.
 fn find(
     session: &mut Session,
     sources: &[OsString],
     dest: &Target,
     recursive: bool,
-) -> Result<(Vec<InOperand>, u8, u64), Failure> {
+) -> Result<(Vec<Operand>, u8, u64), Failure> {
     let (mut found, mut status, mut total) = (Vec::new(), 0, 0);
     for source in sources {
         let operand = match is_target(source) {
             true => in_pool(session, file_target(source)?, dest, &mut total),
-            false => Ok(InOperand::Host(PathBuf::from(source))),
+            false => Ok(InOperand::Host(console::path(source))),
+        };
+        let shown = |operand: &InOperand| match operand {
+            InOperand::Host(path) => console::as_said(Path::new(source), path).display().to_string(),
+            operand => operand.to_string(),
         };
         match operand {
             Ok(operand) if operand.is_directory() && !recursive => {
-                status = report(failed(format!("{operand} is a directory (-a copies it)")))?;
+                status = report(failed(format!("{} is a directory (-a copies it)", shown(&operand))))?;
             }
-            Ok(operand) => found.push(operand),
+            Ok(operand) => {
+                let shown = shown(&operand);
+                found.push(Operand { operand, shown });
+            }
             Err(failure) => status = report(failure)?,
         }
     }
     // the size of a tree of the host is not known before it is walked
-    if found.iter().any(|operand| matches!(operand, InOperand::Host(_))) {
+    if found.iter().any(|found| matches!(found.operand, InOperand::Host(_))) {
         total = 0;
     }
     Ok((found, status, total))

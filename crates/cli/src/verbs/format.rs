@@ -2,6 +2,8 @@
 
 use zpl::{FileFlags, Kind, Node, Time};
 
+use crate::console;
+
 /// `drwxr-xr-x`.
 pub(super) fn mode(node: &Node) -> String {
     let mode = node.attrs().mode;
@@ -36,7 +38,7 @@ pub(super) fn time(t: Time, full: bool) -> String {
     let stamp = jiff::Timestamp::new(t.sec, i32::try_from(t.nsec).unwrap_or(0));
     match stamp {
         Ok(stamp) => {
-            let local = stamp.to_zoned(jiff::tz::TimeZone::system());
+            let local = stamp.to_zoned(console::time_zone());
             local.strftime(if full { "%Y-%m-%d %H:%M:%S.%9f %z" } else { "%Y-%m-%d %H:%M" }).to_string()
         }
         Err(_) => format!("{}.{:09}", t.sec, t.nsec),

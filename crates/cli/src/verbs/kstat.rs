@@ -8,8 +8,8 @@ use pool::{Kstat, KstatData};
 
 use super::session::Session;
 use crate::args::Parsed;
+use crate::console::here;
 use crate::error::{Outcome, failed};
-use crate::here::here;
 use crate::pools::stdout;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {

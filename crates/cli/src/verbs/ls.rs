@@ -10,8 +10,8 @@ use super::flags::{JSON, SHA256};
 use super::format;
 use super::session::{Session, targets};
 use crate::args::Parsed;
+use crate::console::Out;
 use crate::error::{Failure, Outcome};
-use crate::out::Out;
 use crate::pools::stdout;
 use crate::shown;
 

@@ -9,8 +9,8 @@ use signal_hook::iterator::Signals;
 
 use super::flags::DELEGATION;
 use crate::args::Parsed;
+use crate::console::here;
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::here::here;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     if let Some(name) = parsed.names().first() {
@@ -31,6 +31,7 @@ fn seconds(text: &str) -> Result<Duration, Failure> {
 }
 
 /// Ends the server at the first signal, and the process at the second: that leaves pools as a power cut does.
+#[allow(clippy::disallowed_methods)] // it is the server's
 fn stop_by_signals() -> std::io::Result<Arc<Stop>> {
     let stop = Arc::new(Stop::new()?);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;

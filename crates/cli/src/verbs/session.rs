@@ -1,6 +1,5 @@
 //! Opens the pool, dataset and file that the options and a target name.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ use zpl::live::{Volume, Zfs};
 use zuse::{Files, Target, TargetObject};
 
 use crate::args::Parsed;
+use crate::console::{self, here};
 use crate::error::{Failure, failed, usage};
-use crate::here::here;
 use crate::verbs::flags::{CHECKPOINT, WITH_LOG};
 use crate::{keys, messages, pools, replay, writable};
 
@@ -36,9 +35,9 @@ pub(crate) struct Session {
 impl Session {
     /// Takes the common options.
     pub(crate) fn new(parsed: &Parsed) -> Result<Session, Failure> {
-        let devices: Vec<PathBuf> = parsed.values('d').map(PathBuf::from).collect();
+        let devices: Vec<PathBuf> = parsed.values('d').map(console::path).collect();
         // those of the whole command are loaded when an imported pool is opened
-        let given = if devices.is_empty() { Vec::new() } else { keys::given() };
+        let given = if devices.is_empty() { Vec::new() } else { console::given_keys() };
         let own = parsed.values('L').map(|v| v.to_string_lossy().into_owned());
         let txg = match parsed.text('T') {
             None => None,
@@ -136,9 +135,9 @@ impl Session {
         if dataset.head_kind().map_err(|e| cannot(&e))? == Kind::Volume {
             return Err(cannot(&"a volume has no files"));
         }
-        let Caller { uid, gid, .. } = writable::caller();
+        let Caller { uid, gid, .. } = console::user();
         let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?);
-        let files = files.owned_by(uid, gid).with_umask(writable::umask());
+        let files = files.owned_by(uid, gid).with_umask(console::umask());
         self.file_systems.push((target.dataset.clone(), files.clone()));
         Ok(files)
     }
@@ -269,8 +268,8 @@ impl Session {
         let at = pool.dataset(&root).and_then(|ds| ds.prop("keylocation")).map_err(broken)?;
         let at = at.map(|p| p.value.to_string()).unwrap_or_default();
         let takes = match at.as_str() {
-            "prompt" => std::io::stdin().is_terminal(),
-            _ if self.devices.is_empty() && !site::keys::waits(&at) => {
+            "prompt" => console::stdin_is_terminal(),
+            _ if self.devices.is_empty() && !site::keys::waits(&console::location(&at)) => {
                 !here().record(pool).is_some_and(|record| record.unloaded.contains(&info.root_dir))
             }
             _ => false,

@@ -1,16 +1,16 @@
 //! `zuse tar`.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 
 use control::Caller;
 use zuse::{Archiver, CopyIn, TargetObject, base_name};
 
 use super::session::{Session, file_target, targets};
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::progress::Narrator;
-use crate::writable;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     if parsed.has('x') {
@@ -20,10 +20,10 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let targets = targets(parsed)?;
     let out: Box<dyn Write> = match parsed.value('f') {
         Some(path) if path != "-" => {
-            Box::new(File::create(path).map_err(|e| failed(format!("{}: {e}", path.to_string_lossy())))?)
+            Box::new(File::create(console::path(path)).map_err(|e| failed(format!("{}: {e}", path.to_string_lossy())))?)
         }
-        _ if io::stdout().is_terminal() => return Err(usage("refusing to write an archive to a terminal")),
-        _ => Box::new(io::stdout()),
+        _ if console::stdout_is_terminal() => return Err(usage("refusing to write an archive to a terminal")),
+        _ => Box::new(console::stdout()),
     };
     let many = targets.len() > 1;
     let mut found = Vec::new();
@@ -82,18 +82,18 @@ fn extract(parsed: &Parsed) -> Outcome {
     let (input, total): (Box<dyn Read>, u64) = match parsed.value('f') {
         Some(path) if path != "-" => {
             let cannot = |e: io::Error| failed(format!("{}: {}", path.to_string_lossy(), crate::error::cause(&e)));
-            let file = File::open(path).map_err(cannot)?;
+            let file = File::open(console::path(path)).map_err(cannot)?;
             let size = file.metadata().map_or(0, |m| m.len());
             (Box::new(file), size)
         }
-        _ if io::stdin().is_terminal() => return Err(usage("refusing to read an archive from a terminal")),
-        _ => (Box::new(io::stdin()), 0),
+        _ if console::stdin_is_terminal() => return Err(usage("refusing to read an archive from a terminal")),
+        _ => (Box::new(console::stdin()), 0),
     };
     Session::run(parsed, |session| {
         let files = session.files(&target)?;
         let dir = files.directory(target.path()).map_err(|e| failed(format!("{}:/{e}", target.dataset)))?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let Caller { uid, gid, .. } = writable::caller();
+        let Caller { uid, gid, .. } = console::user();
         let mut copy_in = CopyIn::new(files.zfs(), dir, &mut narrator).owned_by(uid, gid);
         let extracted = copy_in.tar(BufReader::with_capacity(INPUT, input), b"");
         // what was extracted before a failure stays

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use zpl::live::Volume;
@@ -11,12 +10,13 @@ use zuse::{Contents, ImageError, ImageIn, Target, TargetObject};
 
 use super::session::{Session, file_target, is_target};
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::progress::bar;
 
 /// `put`: standard input.
 pub(super) fn put(volume: &Volume, target: &Target) -> Outcome {
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let input = console::raw_stdin().file()?;
     ImageIn::new(volume, &|_| {}).file(&input).map_err(|e| why(target, "standard input", &e))?;
     Ok(0)
 }
@@ -86,7 +86,7 @@ fn open(session: &mut Session, source: &OsString) -> Result<(Source, String), Fa
         let path = Path::new(source);
         let shown = path.display().to_string();
         let cannot = |e: io::Error| failed(format!("{shown}: {}", cause(&e)));
-        let file = File::open(path).map_err(cannot)?;
+        let file = File::open(console::path(path)).map_err(cannot)?;
         let meta = file.metadata().map_err(cannot)?;
         if meta.is_dir() {
             return Err(failed(format!("{shown}: a directory cannot become a volume")));

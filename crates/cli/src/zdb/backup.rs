@@ -1,6 +1,6 @@
 //! `-B POOL/OBJSET [FLAGS]`: a send stream of an object set, given by its number, of a pool that need not be imported.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use base::{Errno, ObjectId};
@@ -8,6 +8,7 @@ use pool::Pool;
 use stream::send::{Progress, SendFlags, send};
 
 use super::options::number;
+use crate::console;
 use crate::error::{Outcome, cause};
 
 /// Writes the stream. Unlike zdb, an incomplete stream ends with a status other than 0.
@@ -25,7 +26,7 @@ pub(super) fn run(out: &mut dyn Write, pool: &Arc<Pool>, target: &str, letters: 
             }
         }
     }
-    if std::io::stdout().is_terminal() {
+    if console::stdout_is_terminal() {
         eprintln!("dump_backup: stream cannot be written to a terminal");
         return Ok(1);
     }

@@ -10,8 +10,8 @@ use pool::Pool;
 use site::devices;
 use vdev::import::Candidate;
 
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed};
-use crate::here::here;
 use crate::pools::stdout;
 
 /// The configuration in the MOS.
@@ -80,7 +80,7 @@ pub(super) fn cache(path: Option<&Path>) -> Outcome {
 
 /// The configurations in a cache file of OpenZFS, by name of the pool.
 pub(super) fn read_cache(path: &Path) -> Result<NvList, Failure> {
-    let bytes = match fs::read(path) {
+    let bytes = match fs::read(console::path(path)) {
         Ok(bytes) => bytes,
         Err(e) => {
             println!("cannot open '{}': {}", path.display(), cause(&e));

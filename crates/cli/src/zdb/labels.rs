@@ -12,6 +12,7 @@ use nvlist::{Limits, NvList};
 use ondisk::Uberblock;
 use ondisk::label::{self as layout, LABELS, key};
 
+use crate::console;
 use crate::error::{Outcome, cause};
 use crate::pools::stdout;
 
@@ -52,7 +53,7 @@ pub(super) fn run(options: &Options, device: &str) -> Outcome {
         out.flush()?;
         return Ok(1);
     };
-    let mut file = match File::open(&path) {
+    let mut file = match File::open(console::path(&path)) {
         Ok(file) => file,
         Err(e) => {
             writeln!(out, "cannot open '{}': {}", path.display(), cause(&e))?;
@@ -98,7 +99,7 @@ fn find(name: &str) -> Option<PathBuf> {
         "/dev",
     ];
     let plain = PathBuf::from(name);
-    if plain.is_absolute() || plain.exists() {
+    if plain.is_absolute() || console::path(&plain).exists() {
         return Some(plain);
     }
     let found = FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())?;

@@ -53,7 +53,7 @@ use options::Options;
 /// Runs `zdb` with the arguments after its name; the exit status.
 pub(crate) fn main(args: &[OsString]) -> u8 {
     // bytes and streams are written as they are, but not to a terminal
-    crate::out::for_scripts();
+    crate::console::for_scripts();
     match Options::parse(args).and_then(|options| run(&options)) {
         Ok(status) => status,
         Err(Failure::Usage(message)) => {

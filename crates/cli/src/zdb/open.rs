@@ -9,8 +9,8 @@ use site::devices;
 use site::readers::Reading;
 use vdev::import::{Candidate, scan};
 
+use crate::console::{self, here};
 use crate::error::{Failure, failed};
-use crate::here::here;
 
 use super::options::Options;
 use super::{config, recorder};
@@ -75,7 +75,7 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
 
 /// The pool of this name or guid on devices or in folders of them; the one with the newest txg if there are several.
 fn among(paths: &[PathBuf], name: &str) -> Result<Option<Candidate>, Failure> {
-    let paths: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
+    let paths: Vec<PathBuf> = paths.iter().map(console::path).filter(|path| path.exists()).collect();
     let found = scan(&paths).map_err(|e| failed(format!("zdb: {e}")))?;
     let fitting = found.into_iter().filter(|c| c.name == name || c.guid.to_string() == name);
     Ok(fitting.max_by_key(|candidate| candidate.txg))

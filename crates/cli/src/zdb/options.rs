@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use base::Txg;
 
 use crate::args::{self, Bad, Long, Parsed};
+use crate::console;
 use crate::error::{Failure, failed, usage};
 
 const SPEC: &str = "AbBcCdDeEFGhHiI:jkK:lLmMNo:Op:PqrRsSt:TuU:vVx:XYyZ\u{e010}\u{e011}:\u{e012}:";
@@ -219,7 +220,7 @@ fn txg(parsed: &Parsed) -> Result<Option<Txg>, Failure> {
 fn cachefile(parsed: &Parsed) -> Result<Option<PathBuf>, Failure> {
     let path = match parsed.value('U') {
         Some(given) => PathBuf::from(given),
-        None => match std::env::var_os("SPA_CONFIG_PATH") {
+        None => match console::var("SPA_CONFIG_PATH") {
             Some(set) => return Ok(Some(PathBuf::from(set))),
             None => return Ok(None),
         },

@@ -10,6 +10,7 @@ use pool::Pool;
 use vdev::{ReadCx, VdevConfig};
 use zuse::codec::{ChecksumKind, Checksummer, Compress, decompress};
 
+use crate::console;
 use crate::error::{Failure, cause};
 
 use super::bytes;
@@ -275,7 +276,7 @@ fn expand(out: &mut dyn Write, block: &[u8], request: &Request<'_>) -> Result<Op
             return Ok(Some(plain));
         }
     }
-    if std::env::var_os("ZDB_NO_ZLE").is_some() {
+    if console::var("ZDB_NO_ZLE").is_some() {
         return Ok(None);
     }
     // this algorithm accepts almost any input

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use vdev::import::{Candidate, FoundDevice, scan_devices};
 use vdev::{Device, DeviceKind};
 
+use crate::console;
 use crate::error::{Failure, cause, failed};
 
 /// A device that keeps a copy of everything read from it.
@@ -23,7 +24,7 @@ impl Recorder {
     fn new(found: &FoundDevice, dir: &Path) -> io::Result<Recorder> {
         let name = found.path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         // added to what an earlier call has left
-        let copy = OpenOptions::new().create(true).truncate(false).write(true).open(dir.join(name))?;
+        let copy = OpenOptions::new().create(true).truncate(false).write(true).open(console::path(dir).join(name))?;
         copy.set_len(found.device.size())?;
         Ok(Recorder { device: found.device.clone(), copy })
     }

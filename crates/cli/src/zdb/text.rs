@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use pool::prop::{nicebytes, nicenum};
 
 use super::options::Options;
+use crate::console;
 use crate::error::{Failure, failed};
 
 /// The widest bar of a histogram.
@@ -49,7 +49,7 @@ pub(super) fn stamp(seconds: i64) -> String {
 
 fn strftime(seconds: i64, layout: &str) -> String {
     match Timestamp::from_second(seconds) {
-        Ok(stamp) => stamp.to_zoned(TimeZone::system()).strftime(layout).to_string(),
+        Ok(stamp) => stamp.to_zoned(console::time_zone()).strftime(layout).to_string(),
         Err(_) => seconds.to_string(),
     }
 }

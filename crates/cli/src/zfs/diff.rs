@@ -20,11 +20,10 @@ use super::listed::Listed;
 use super::select::{find, told};
 use super::words::of_errno;
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::here::here;
 use crate::names::{self, Types};
 use crate::pools::stdout;
-use crate::writable;
 
 /// The number of the file that records are written to.
 const OUTPUT: i32 = 1;
@@ -73,7 +72,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 /// Compares two datasets, and shows what differs while a request walks the later one.
 fn compare(from: &Listed, to: &Listed, style: Style) -> Outcome {
-    let caller = writable::caller();
+    let caller = console::user();
     let query = Query::clone(to.source()).of(&caller);
     let (sender, receiver) = sync_channel(AHEAD);
     caller.files.output(OUTPUT, Box::new(Pieces(sender)), Arc::default());
@@ -81,6 +80,7 @@ fn compare(from: &Listed, to: &Listed, style: Style) -> Outcome {
     input.insert("fromsnap", from.name());
     input.insert("fd", OUTPUT);
     let name = to.name();
+    let console = console::current();
     let walk = || {
         let walked = query.call(Ioc::Diff, name, &input).map(drop).map_err(|e| unable(&e));
         // no more comes
@@ -88,7 +88,7 @@ fn compare(from: &Listed, to: &Listed, style: Style) -> Outcome {
         walked
     };
     thread::scope(|scope| {
-        let walker = thread::Builder::new().name("diff".to_owned()).spawn_scoped(scope, walk);
+        let walker = thread::Builder::new().name("diff".to_owned()).spawn_scoped(scope, || console.enter(walk));
         let walker = walker.map_err(|e| failed(format!("Unable to obtain diffs: {}", cause(&e))))?;
         let join = || walker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match receiver.recv() {
@@ -112,7 +112,7 @@ fn unable(e: &Failed) -> Failure {
 /// Shows what differs, as far as pieces of records come.
 fn show(from: &Listed, to: &Listed, pieces: impl Iterator<Item = Vec<u8>>, style: Style) -> Outcome {
     if style.raw_names || style.scripted {
-        crate::out::for_scripts();
+        crate::console::for_scripts();
     }
     let prefix = mount_point(to)?;
     let (from, to) = (Side::open(from)?, Side::open(to)?);

@@ -4,13 +4,13 @@ use std::io::Write;
 
 use control::Ioc;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use nvlist::NvList;
 
 use super::listed::{Listed, Wanted};
 use super::select::{Selection, told};
 use crate::columns::in_line;
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::pools::stdout;
@@ -65,7 +65,7 @@ fn holds_of(entry: &Listed) -> Result<Vec<Line>, Failure> {
 
 fn print(lines: &[Line], name_width: usize, scripted: bool, parsable: bool) -> Result<(), Failure> {
     if scripted {
-        crate::out::for_scripts();
+        crate::console::for_scripts();
     }
     let tag_width = lines.iter().map(|(_, tag, _)| tag.len()).max().unwrap_or(0);
     let mut out = stdout();
@@ -89,6 +89,6 @@ fn date(seconds: u64) -> String {
     let stamp = i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
     stamp.map_or_else(
         || seconds.to_string(),
-        |stamp| stamp.to_zoned(TimeZone::system()).strftime("%a %b %e %H:%M %Y").to_string(),
+        |stamp| stamp.to_zoned(console::time_zone()).strftime("%a %b %e %H:%M %Y").to_string(),
     )
 }

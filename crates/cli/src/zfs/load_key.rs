@@ -7,7 +7,7 @@
 //! The history of a pool tells it, as in OpenZFS: the pool is opened for that as it is, and no log is replayed. What keeps that from being written is a warning, as the
 //! key is there, or gone. A key that another process uses is not unloaded: its pool is waited for, and is busy then.
 
-use control::{Control, Failed, Ioc};
+use control::{Failed, Ioc};
 use nvlist::NvList;
 use site::writing;
 use vdev::import::Candidate;
@@ -15,8 +15,8 @@ use vdev::import::Candidate;
 use super::listed::{Listed, Wanted};
 use super::select::{Selection, told};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::keys;
 use crate::names::{Types, pool_of};
 use crate::{messages, writable};
@@ -101,7 +101,7 @@ fn note(pool: &str, count: usize, ioc: Ioc, noop: bool, good: bool) -> Result<()
     }
     let doing = format!("cannot open '{pool}'");
     let spa = writable::open_as_it_is(&record, &doing)?;
-    let control = Control::new(spa.clone(), writable::caller());
+    let control = console::control(spa.clone());
     let noted = (0..count).try_for_each(|_| control.note_answered(ioc, &input));
     let logged = if good { writable::log(&spa) } else { Ok(()) };
     let closed = logged.and_then(|()| spa.close());

@@ -2,17 +2,15 @@
 //! `send_progress_thread`); on a terminal, a bar.
 
 use std::fs;
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use jiff::Zoned;
 use pool::prop::{nicebytes, nicenum};
-use signal_hook::consts::SIGUSR1;
-use signal_hook::iterator::Signals;
 use stream::send::Progress;
+
+use crate::console::{self, Questions, Signals};
 
 /// Interval between lines.
 const EVERY: Duration = Duration::from_secs(1);
@@ -61,7 +59,7 @@ impl Style {
     }
 
     fn has_bar(self) -> bool {
-        self.lines && self.verbosity < 2 && !self.parsable && std::io::stderr().is_terminal()
+        self.lines && self.verbosity < 2 && !self.parsable && console::stderr_is_terminal()
     }
 }
 
@@ -73,20 +71,20 @@ pub(super) fn shown<R>(style: Style, name: &str, progress: &Progress, work: impl
     }
     let (ask, asked) = channel::<()>();
     // without the signal there are still the lines
-    let signals = Signals::new([SIGUSR1]).ok();
-    let handle = signals.as_ref().map(Signals::handle);
+    let (questions, no_more) = Questions::new(&console::signals()).unzip();
+    let console = console::current();
     std::thread::scope(|scope| {
-        if let Some(mut signals) = signals {
+        if let Some(questions) = questions {
             let ask = ask.clone();
-            scope.spawn(move || signals.forever().take_while(|_| ask.send(()).is_ok()).for_each(drop));
+            scope.spawn(move || questions.each(|| ask.send(()).is_ok()));
         }
         let watch = Watch { style, name, progress, bar };
-        scope.spawn(move || watch.run(&asked));
+        scope.spawn(move || console.enter(|| watch.run(&asked)));
         let result = work();
         // both threads end once no sender is left
         drop(ask);
-        if let Some(handle) = handle {
-            handle.close();
+        if let Some(no_more) = no_more {
+            no_more.close();
         }
         result
     })
@@ -121,7 +119,8 @@ impl Watch<'_> {
 
     fn step(&self) {
         let bytes = self.progress.bytes.load(Ordering::Relaxed);
-        if self.style.title {
+        // the name of a server is not the command's
+        if self.style.title && matches!(console::signals(), Signals::OfProcess) {
             // best effort
             let _ = fs::write("/proc/self/comm", self.style.name(bytes));
         }
@@ -134,7 +133,7 @@ impl Watch<'_> {
 
     fn tell(&self) {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let time = Zoned::now().strftime("%H:%M:%S").to_string();
+        let time = console::now().strftime("%H:%M:%S").to_string();
         let line = self.style.line(&time, read(&self.progress.bytes), read(&self.progress.blocks), self.name);
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{line}")),
@@ -145,7 +144,7 @@ impl Watch<'_> {
 
 /// Does `work`, and meanwhile, if `wanted` and on a terminal, draws how many bytes have come.
 pub(super) fn drawn<R>(wanted: bool, name: &str, bytes: &AtomicU64, work: impl FnOnce() -> R) -> R {
-    if !wanted || !std::io::stderr().is_terminal() {
+    if !wanted || !console::stderr_is_terminal() {
         return work();
     }
     let bar = crate::progress::bar(0, false);

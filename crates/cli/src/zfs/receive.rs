@@ -9,8 +9,6 @@ mod props;
 mod renames;
 mod words;
 
-use std::fs::File;
-use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use control::{Ioc, Source};
@@ -22,6 +20,7 @@ use super::ancestors;
 use super::select::told;
 use super::session::Session;
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use props::Said;
@@ -95,7 +94,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if args.has('c') {
         return Err(failed("cannot receive: corrective receive is not in this version of Zuse"));
     }
-    if io::stdin().is_terminal() {
+    if console::stdin_is_terminal() {
         return Err(failed("Error: Backup stream can not be read from a terminal.\nYou must redirect standard input."));
     }
     options.said.check()?;
@@ -138,8 +137,7 @@ impl Opening {
 
 impl Receive<'_> {
     fn run(mut self) -> Outcome {
-        let stdin = rustix::io::dup(io::stdin()).map_err(io::Error::from)?;
-        let input: Input = Arc::new(Mutex::new(Reader::new(Box::new(File::from(stdin)))));
+        let input: Input = Arc::new(Mutex::new(Reader::new(Box::new(console::raw_stdin()))));
         self.check_target()?;
         let Some(opening) = next(&input)? else {
             return Err(failed("cannot receive: failed to read from stream"));

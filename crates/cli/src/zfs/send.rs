@@ -9,11 +9,10 @@ mod one;
 mod resume;
 mod stream;
 
-use std::io::{self, IsTerminal};
-
 use ::stream::send::SendFlags;
 
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::{self, Types};
 use stream::Options;
@@ -23,7 +22,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let operands = call.args.names();
     let token = call.args.text('t');
     check(call, &options, token.is_some(), &operands)?;
-    if !options.dry && io::stdout().is_terminal() {
+    if !options.dry && console::stdout_is_terminal() {
         return Err(failed("Error: Stream can not be written to a terminal.\nYou must redirect standard output."));
     }
     match (operands.first(), token) {

@@ -7,8 +7,8 @@ use nvlist::NvList;
 
 use super::listed::Listed;
 use super::select;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed};
-use crate::here::here;
 use crate::names::{self, Types, pool_of};
 use crate::progress::bar;
 use crate::{answers, messages, replay, writable};
@@ -62,7 +62,7 @@ impl Session {
         }
         let Some(record) = here().find(name)? else { return Ok(None) };
         let spa = writable::open(&record, &format!("cannot open '{name}'"))?;
-        let control = Control::new(spa, writable::caller());
+        let control = console::control(spa);
         self.open.borrow_mut().push(control.clone());
         here().show_changes(&record, control.spa())?;
         if control.spa().had_logs() {

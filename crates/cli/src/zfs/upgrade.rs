@@ -8,8 +8,8 @@ use super::session::Session;
 use super::set;
 use crate::columns::{Of, column};
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::names::Types;
 
 /// The newest version (OpenZFS: `ZPL_VERSION`).

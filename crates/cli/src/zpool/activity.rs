@@ -2,9 +2,10 @@
 
 use control::stats::{Activity, Checkpoint, Expansion, REBUILD_ACTIVE, REBUILD_COMPLETE, Removal};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use ondisk::scan::{ErrorScrubPhys, RebuildPhys, ScanFunc, ScanPhys, ScanState};
 use pool::prop::{nicebytes, nicenum};
+
+use crate::console;
 
 /// A rebuild that was stopped (OpenZFS: `vdev_rebuild_state_t`).
 const REBUILD_CANCELED: u64 = 2;
@@ -66,7 +67,7 @@ pub(super) fn ctime(seconds: u64) -> String {
     let stamp = i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
     stamp.map_or_else(
         || seconds.to_string(),
-        |stamp| stamp.to_zoned(TimeZone::system()).strftime("%a %b %e %H:%M:%S %Y").to_string(),
+        |stamp| stamp.to_zoned(console::time_zone()).strftime("%a %b %e %H:%M:%S %Y").to_string(),
     )
 }
 
@@ -253,7 +254,7 @@ mod tests {
             copied: 323_584,
             mapping_memory: 72,
         };
-        let text = removal_lines(&removal, "x");
+        let text = console::in_test(|| removal_lines(&removal, "x"));
         assert!(text.starts_with("remove: Removal of vdev 1 copied 316K in 0h2m, completed on "), "{text}");
         assert!(text.ends_with("\n\t72 memory used for removed device mappings\n"), "{text}");
     }

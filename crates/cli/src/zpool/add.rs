@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use control::{Control, Ioc};
+use control::Ioc;
 use nvlist::NvList;
 use ondisk::label::key;
 use site::{Imported, Query};
@@ -12,8 +12,8 @@ use super::newdevs::{NewVdevs, Section};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
 use crate::{answers, messages, pools, writable};
@@ -88,7 +88,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let made = new.create_files().map_err(|e| cannot(of_device(&e)))?;
     let mut input = new.request(ashift, &shared);
     input.insert("check_ashift", !allowed.ashift);
-    let control = Control::new(spa, writable::caller()).on(Arc::new(here().clone()));
+    let control = console::control(spa).on(Arc::new(here()));
     here().add_vdevs(&control, &input).map_err(|e| cannot(why(&e)))?;
     made.keep();
     writable::close(control.spa(), doing)

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use control::{Control, Failed, Ioc};
+use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::{Activity, Spa};
 use site::Imported;
 
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
@@ -45,5 +46,5 @@ fn discard(record: &Imported) -> Result<(), Failure> {
 }
 
 fn ask(spa: &Arc<Spa>, ioc: Ioc) -> Result<(), Failed> {
-    Control::new(Arc::clone(spa), writable::caller()).call(ioc, spa.name(), &NvList::new()).map(drop)
+    console::control(Arc::clone(spa)).call(ioc, spa.name(), &NvList::new()).map(drop)
 }

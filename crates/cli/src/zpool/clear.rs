@@ -7,8 +7,8 @@ use site::{Imported, Query, suspended};
 
 use super::vdevs::Vdevs;
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::{pools, writable};
 
 const NO_DEVICE: &str = "no such device in pool";

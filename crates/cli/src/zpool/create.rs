@@ -13,8 +13,8 @@ use vdev::create::Group;
 use super::newdevs::NewVdevs;
 use crate::args::{Parsed, SIZE};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::here::here;
 use crate::keys::{self, Material};
 use crate::props::compat::Compat;
 use crate::props::dataset;
@@ -306,7 +306,7 @@ fn pool_props_list(
 
 /// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
 fn make(name: &str, input: &NvList) -> Result<Control, String> {
-    here().create_pool(name, input, writable::caller()).map_err(|e| match (e.errno, *e.error) {
+    here().create_pool(name, input, console::user()).map_err(|e| match (e.errno, *e.error) {
         (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => messages::why(&e),
         (_, control::Error::Device(e)) => of_device(&e),

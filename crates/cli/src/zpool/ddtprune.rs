@@ -1,9 +1,10 @@
 //! `zpool ddtprune` removes old entries of dedup tables; `zpool prefetch` reads tables.
 
-use control::{Control, Ioc, ReadOnlyControl};
+use control::{Ioc, ReadOnlyControl};
 use nvlist::NvList;
 
 use crate::command::Call;
+use crate::console;
 use crate::error::{Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
@@ -36,7 +37,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     let (status, _) = pools::for_each_record(&[name], |record| {
         let doing = format!("cannot prune dedup table on '{}'", record.name);
-        let control = Control::new(writable::open(record, &doing)?, writable::caller());
+        let control = console::control(writable::open(record, &doing)?);
         let mut input = NvList::new();
         input.insert("ddt_prune_unit", unit);
         input.insert("ddt_prune_amount", amount);

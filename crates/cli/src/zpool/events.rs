@@ -11,10 +11,9 @@ use site::{Machine, Session};
 use super::activity::ctime;
 use crate::columns::in_line;
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::pools::stdout;
-use crate::writable;
 
 /// How often `-f` looks for new events.
 const EVERY: Duration = Duration::from_millis(500);
@@ -31,7 +30,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let mut out = stdout();
-    let session = Machine::new(here().clone()).own_session(writable::caller());
+    let session = Machine::new(here()).own_session(console::user());
     if call.args.has('c') {
         if only.is_some() || verbose || scripted || follow {
             return Err(usage("invalid options combined with -c"));
@@ -61,7 +60,9 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         if !follow {
             return Ok(0);
         }
-        std::thread::sleep(EVERY);
+        if !console::sleep(EVERY) {
+            return Ok(1);
+        }
     }
 }
 

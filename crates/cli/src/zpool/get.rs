@@ -13,8 +13,8 @@ use super::vdevs::brief_stats;
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::json;
 use crate::pools::stdout;
 

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use control::Ioc;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use nvlist::NvList;
 use ondisk::history::EVENT_NAMES;
 
 use crate::columns::in_line;
 use crate::command::Call;
+use crate::console;
 use crate::error::{Outcome, failed};
 use crate::pools::{self, stdout};
 use crate::users::{self, Who};
@@ -50,7 +50,7 @@ fn time_of(record: &NvList) -> String {
     let stamp = record.get_u64("history time").and_then(|t| i64::try_from(t).ok());
     let stamp = stamp.and_then(|t| Timestamp::from_second(t).ok());
     let mut text =
-        stamp.map_or(String::new(), |t| t.to_zoned(TimeZone::system()).strftime("%Y-%m-%d.%H:%M:%S").to_string());
+        stamp.map_or(String::new(), |t| t.to_zoned(console::time_zone()).strftime("%Y-%m-%d.%H:%M:%S").to_string());
     if let Some(elapsed) = record.get_i64("elapsed_ns") {
         text.push_str(&format!(" ({}ms)", elapsed / 1_000_000));
     }

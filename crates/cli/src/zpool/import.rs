@@ -23,8 +23,8 @@ use super::show::show;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{Parsed, REWIND_TO_CHECKPOINT};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::here::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
 use crate::props::values::value_of;
@@ -91,7 +91,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         eprintln!("no pools available to import");
         return Ok(0);
     }
-    let session = Machine::new(here().clone()).own_session(writable::caller());
+    let session = Machine::new(here()).own_session(console::user());
     let mut status = 0;
     for (n, candidate) in found.iter().enumerate() {
         if options.all {
@@ -197,7 +197,7 @@ fn paths(args: &Parsed) -> Result<Vec<PathBuf>, Failure> {
     if !said.is_empty() {
         return Ok(said.iter().filter_map(|path| resolve(path)).collect());
     }
-    let from_env = std::env::var_os("ZPOOL_IMPORT_PATH").filter(|v| !v.is_empty());
+    let from_env = console::var("ZPOOL_IMPORT_PATH").filter(|v| !v.is_empty());
     let paths: Vec<PathBuf> = match from_env {
         Some(list) => std::env::split_paths(&list).collect(),
         None => DEFAULT_PATHS.iter().map(PathBuf::from).collect(),
@@ -215,7 +215,7 @@ fn cached(file: &str) -> Result<Vec<PathBuf>, String> {
             }
         }
     }
-    let bytes = std::fs::read(file).map_err(|e| cause(&e))?;
+    let bytes = std::fs::read(console::path(file)).map_err(|e| cause(&e))?;
     let pools = NvList::unpack(&bytes).map_err(|e| e.to_string())?;
     let mut paths = Vec::new();
     for (_, value) in pools.iter() {
@@ -231,7 +231,8 @@ fn cached(file: &str) -> Result<Vec<PathBuf>, String> {
 /// The absolute path of an existing folder or device. A link to a device keeps its name: the administrator knows it by
 /// that name.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    if std::fs::metadata(path).ok()?.is_dir() {
+    let path = console::path(path);
+    if std::fs::metadata(&path).ok()?.is_dir() {
         return path.canonicalize().ok();
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -287,8 +288,8 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
         stored.insert(&name, value_of(value));
     }
-    let machine = Machine::new(here().clone());
-    let session = machine.own_session(writable::caller());
+    let machine = Machine::new(here());
+    let session = machine.own_session(console::user());
     let request = how.request(candidate, stored);
     if is_foreign(candidate) && !options.force {
         return Err(in_use_elsewhere(

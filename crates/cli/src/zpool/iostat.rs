@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::Guid;
 use control::stats::{VdevStat, VdevStats};
 use ondisk::label::key;
-use site::{Query, iostats};
+use site::Query;
 use vdev::IoFigures;
 
 use super::iostat_table::{Histogram, Kind, Layout, space};
@@ -20,8 +20,8 @@ use super::vdev_props::unresolved;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::Parsed;
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::pools::{self, stdout};
 
 /// The settings of the figures, beside the names.
@@ -96,7 +96,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if args.has('h') {
         return Err(usage(""));
     }
-    iostats::keep_quiet();
+    console::uncounted();
     let options = Options::of(args)?;
     let mut operands = args.names();
     let repeat = take_repeat(&mut operands, args.has('g'))?;
@@ -138,7 +138,9 @@ fn watch(call: &Call<'_>, options: &Options, wanted: &Wanted, repeat: Repeat) ->
             table.print(call, &seen, &before, head, skip)?;
             if skip {
                 before = seen;
-                std::thread::sleep(repeat.interval.unwrap_or_default());
+                if !console::sleep(repeat.interval.unwrap_or_default()) {
+                    return Ok(status);
+                }
                 continue;
             }
         }
@@ -153,7 +155,7 @@ fn watch(call: &Call<'_>, options: &Options, wanted: &Wanted, repeat: Repeat) ->
 /// Whether this round has the headings: the first has, each where there are lines of vdevs, and each that begins a page of a terminal.
 fn is_headed(options: &Options, round: u64, skip: bool) -> bool {
     let page = || {
-        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        let size = console::window()?;
         (size.ws_row > 0 && !options.once).then(|| u64::from(size.ws_row))
     };
     let first = round == 1 && !skip;
@@ -253,7 +255,7 @@ impl<'a> Table<'a> {
             true => one.vdevs.width(one.query.name(), options.names).max(one.query.name().len()),
             false => one.query.name().len(),
         };
-        let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(999, |size| usize::from(size.ws_col));
+        let columns = console::window().map_or(999, |size| usize::from(size.ws_col));
         let widest = seen.iter().map(width).max().unwrap_or(0);
         let name_width = widest.min(columns.saturating_sub(FIGURES_WIDTH)).max(NAME_WIDTH);
         let scripts = options.scripts.as_ref().map(|names| {

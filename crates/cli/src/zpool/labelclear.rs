@@ -9,8 +9,8 @@ use vdev::{device, label};
 
 use super::newdevs::owners;
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::here::here;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -20,7 +20,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let path = find(word)?;
-    let shown = path.display();
+    let shown = console::as_said(Path::new(word), &path);
+    let shown = shown.display();
     let device = device::open(&path, Access::Read).map_err(|e| match &e {
         vdev::Error::Open { source, .. } => failed(format!("failed to open {shown}: {}", cause(source))),
         other => failed(format!("failed to open {shown}: {other}")),
@@ -28,7 +29,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if label::read_labels(&*device).iter().all(Result::is_err) {
         return Err(failed(format!("failed to read label from {shown}")));
     }
-    check(&path, call.args.has('f'))?;
+    check(&path, &shown, call.args.has('f'))?;
     let cleared = device::open(&path, Access::Write).and_then(|device| label::clear(&*device));
     cleared.map_err(|e| failed(format!("failed to clear label for {shown}: {e}")))?;
     Ok(0)
@@ -37,8 +38,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 /// The device that a word names: a path, or a disk's short name.
 fn find(word: &str) -> Result<PathBuf, Failure> {
     let in_dev = Path::new("/dev").join(word);
-    match Path::new(word) {
-        path if path.exists() => Ok(path.to_owned()),
+    match console::path(word) {
+        path if path.exists() => Ok(path),
         _ if word.starts_with('/') => Err(failed(format!("failed to open {word}: No such file or directory"))),
         _ if in_dev.exists() => Ok(in_dev),
         _ => Err(failed(format!("failed to find device {word}, try specifying absolute path instead"))),
@@ -46,8 +47,7 @@ fn find(word: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Refuses to clear a device that a pool may need.
-fn check(path: &Path, force: bool) -> Result<(), Failure> {
-    let shown = path.display();
+fn check(path: &Path, shown: &dyn std::fmt::Display, force: bool) -> Result<(), Failure> {
     let found =
         vdev::create::in_use_path(path).map_err(|e| failed(format!("failed to check state for {shown}: {e}")))?;
     let member = |what: &str, name: &str| {

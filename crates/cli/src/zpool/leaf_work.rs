@@ -77,15 +77,16 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console;
 
     #[test]
     fn what_openzfs_has_done_is_told_in_its_words() {
         let progress = |state| Progress { state, time: 0, done: 30, size: 100 };
         assert_eq!(Work::Initialize.remark(&progress(0)), "  (uninitialized)");
         assert_eq!(Work::Trim.remark(&progress(2)), "  (untrimmed)");
-        let told = Work::Trim.remark(&progress(3));
+        let told = console::in_test(|| Work::Trim.remark(&progress(3)));
         assert!(told.starts_with("  (29% trimmed, suspended, started at "), "{told}");
-        let told = Work::Initialize.remark(&progress(4));
+        let told = console::in_test(|| Work::Initialize.remark(&progress(4)));
         assert!(told.starts_with("  (100% initialized, completed at ") && told.ends_with(" 1970)"), "{told}");
         assert_eq!(progress(4).state_name(), Some("COMPLETE"));
         assert_eq!(progress(9).state_name(), None);

@@ -14,8 +14,8 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, usage};
-use crate::here::here;
 use crate::pools::stdout;
 
 const DEFAULT: &str = "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";

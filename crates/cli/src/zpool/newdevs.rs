@@ -14,8 +14,8 @@ use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, 
 use vdev::{Access, Device, DeviceKind, device};
 
 use super::vdevs::{Class, brief_stats};
+use crate::console::{self, here};
 use crate::error::{Failure, cause, failed};
-use crate::here::here;
 use crate::pools;
 
 /// The folder of short disk names.
@@ -251,7 +251,7 @@ fn locate(word: &str, size: Option<u64>, missing: &mut HashMap<String, u64>) -> 
     } else if in_dev.exists() {
         in_dev
     } else {
-        std::path::absolute(word).map_err(|e| failed(format!("cannot open '{word}': {}", cause(&e))))?
+        console::absolute(word).map_err(|e| failed(format!("cannot open '{word}': {}", cause(&e))))?
     };
     let text = path.to_str().ok_or_else(|| failed(format!("cannot use '{word}': its path is not UTF-8")))?.to_owned();
     match fs::metadata(&path) {

@@ -9,8 +9,8 @@ use vdev::VdevState;
 use super::vdevs::Vdevs;
 use crate::args::POWER;
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::{messages, pools, writable};
 
 /// The flags of the request (OpenZFS: `ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL`, `VDEV_AUX_EXTERNAL_PERSIST`).
@@ -108,7 +108,7 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
     let query = pools::query(&record)?;
     // what others missed comes first: they may be needed for the one that goes
     let spa = writable::open(&record, &doing)?;
-    let control = Control::new(spa, writable::caller());
+    let control = console::control(spa);
     let mut status = 0;
     for device in &devices {
         let is_online = change.state == VdevState::Healthy;

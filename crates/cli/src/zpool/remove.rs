@@ -1,14 +1,13 @@
 //! `zpool remove`: logs, spares and caches. Data is not moved off vdevs in this version.
 
-use control::Control;
 use nvlist::NvList;
 use site::Imported;
 
 use super::add::why;
 use super::vdevs::{Class, Vdevs};
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Outcome, failed, usage};
-use crate::here::here;
 use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -56,7 +55,7 @@ fn remove(record: &Imported, devices: &[String]) -> Outcome {
     let first = devices.first().map_or("", String::as_str);
     let pool = pools::open(record)?;
     let query = here().query(&pool);
-    let control = Control::new(writable::open(record, &format!("cannot remove {first}"))?, writable::caller());
+    let control = console::control(writable::open(record, &format!("cannot remove {first}"))?);
     let mut status = 0;
     for device in devices {
         let removed = Vdevs::find(&query, device)?.ok_or_else(|| "no such device in pool".to_owned());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, usage};
 
 /// The longest interval: a hundred years.
@@ -45,8 +46,7 @@ impl Repeat {
         if self.count.is_some_and(|count| done >= count) {
             return false;
         }
-        std::thread::sleep(interval);
-        true
+        console::sleep(interval)
     }
 }
 
@@ -58,7 +58,7 @@ fn seconds(number: f64) -> Duration {
 /// The current time in the form of an option `-T`: `u` seconds since 1970, `d` a date.
 pub(super) fn timestamp(call: &Call<'_>) -> Result<Option<String>, Failure> {
     let Some(how) = call.args.text('T') else { return Ok(None) };
-    let now = jiff::Zoned::now();
+    let now = console::now();
     match how.chars().next() {
         Some('u') => Ok(Some(now.timestamp().as_second().to_string())),
         Some('d') => Ok(Some(now.strftime("%a %b %e %H:%M:%S %Z %Y").to_string())),

@@ -16,6 +16,7 @@ use nvlist::NvList;
 
 use super::vdevs::{Vdev, Vdevs};
 use crate::args::Parsed;
+use crate::console;
 use crate::error::{Failure, Outcome, failed};
 use crate::pools;
 
@@ -23,6 +24,8 @@ use crate::pools;
 const FOLDER: &str = "/etc/zfs/zpool.d";
 /// The `PATH` of scripts.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
+/// The user who has all rights.
+const ROOT: u32 = 0;
 /// Limit on the output of a script that is read.
 const OUTPUT_MAX: u64 = 1 << 20;
 
@@ -45,17 +48,18 @@ struct Answer {
 /// The scripts of option `-c`, if it was given and scripts may be run.
 pub(super) fn wanted(args: &Parsed) -> Result<Option<String>, Failure> {
     let set = |name: &str| {
-        let value = std::env::var(name).unwrap_or_default();
+        let value = console::var(name).and_then(|value| value.into_string().ok()).unwrap_or_default();
         value.parse::<u64>().is_ok_and(|n| n > 0) || ["yes", "on"].contains(&value.to_ascii_lowercase().as_str())
     };
     let Some(scripts) = args.text('c') else { return Ok(None) };
     if args.count('c') > 1 {
         return Err(failed("Can't set -c flag twice"));
     }
-    if std::env::var_os("ZPOOL_SCRIPTS_ENABLED").is_some() && !set("ZPOOL_SCRIPTS_ENABLED") {
+    if console::var("ZPOOL_SCRIPTS_ENABLED").is_some() && !set("ZPOOL_SCRIPTS_ENABLED") {
         return Err(failed("Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED."));
     }
-    let is_root = rustix::process::getuid().is_root() || rustix::process::geteuid().is_root();
+    let user = console::user();
+    let is_root = user.real_uid == ROOT || user.uid == ROOT;
     if is_root && !set("ZPOOL_SCRIPTS_AS_ROOT") {
         return Err(failed("Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set."));
     }
@@ -97,7 +101,8 @@ impl Scripts {
                 }
             }
         }
-        let answers = tasks::map(devices, |(pool, path)| ask(&found, pool, path));
+        let console = console::current();
+        let answers = tasks::map(devices, |(pool, path)| console.enter(|| ask(&found, pool, path)));
         let mut columns: Vec<(String, usize)> = Vec::new();
         for (name, value) in answers.iter().flat_map(|answer| &answer.columns) {
             match columns.iter_mut().find(|(column, _)| column == name) {
@@ -180,10 +185,13 @@ fn is_blank(text: &str) -> bool {
 
 /// The folders in which scripts are looked for.
 fn folders() -> Vec<PathBuf> {
-    if let Some(path) = std::env::var_os("ZPOOL_SCRIPTS_PATH") {
-        return std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect();
+    if let Some(path) = console::var("ZPOOL_SCRIPTS_PATH") {
+        return std::env::split_paths(&path)
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .map(console::path)
+            .collect();
     }
-    let own = std::env::var_os("HOME").map(|home| Path::new(&home).join(".zpool.d"));
+    let own = console::var("HOME").map(|home| console::path(home).join(".zpool.d"));
     own.into_iter().chain([PathBuf::from(FOLDER)]).collect()
 }
 
@@ -215,6 +223,7 @@ fn ask(scripts: &[PathBuf], pool: String, path: String) -> Answer {
 
 /// The lines that a program prints, if it succeeds.
 fn run(command: &mut Command) -> Option<Vec<String>> {
+    console::place(command);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.ok()?;
     let mut output = Vec::new();

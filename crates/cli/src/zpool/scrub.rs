@@ -5,7 +5,6 @@ use base::Errno;
 use control::stats::{Activity, FEATURE_STATS, VdevStat, VdevStats};
 use control::{Control, Failed, Ioc};
 use jiff::civil::{Date, DateTime};
-use jiff::tz::TimeZone;
 use nvlist::NvList;
 use ondisk::label::key;
 use ondisk::scan::{ScanFunc, ScanState};
@@ -13,6 +12,7 @@ use pool::feature::by_name;
 use site::Imported;
 
 use crate::command::Call;
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
@@ -96,7 +96,7 @@ fn request(what: What) -> NvList {
 }
 
 fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
-    let control = Control::new(writable::open(record, doing)?, writable::caller());
+    let control = console::control(writable::open(record, doing)?);
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
         // what does not run needs no pause
         Err(Failed { errno: Errno::ENOENT, .. }) if what == What::Pause => {}
@@ -126,7 +126,7 @@ fn brief(control: &Control) -> Result<NvList, Failed> {
 
 /// Scrubs. An unfinished resilver is completed first.
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
-    let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
+    let control = console::control(writable::open_as_it_is(record, doing)?);
     let spa = control.spa();
     let cannot = |e: Failed| failed(format!("{doing}: {}", messages::why_failed(&e)));
     let begun = Activity::of(&brief(&control).map_err(cannot)?).scan;
@@ -169,7 +169,7 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
     }
     let one = |record: &Imported| {
         let doing = format!("cannot restart resilver on {}", record.name);
-        let control = Control::new(writable::open_as_it_is(record, &doing)?, writable::caller());
+        let control = console::control(writable::open_as_it_is(record, &doing)?);
         let mut input = NvList::new();
         input.insert("scan_type", 2u64);
         input.insert("scan_command", 0u64);
@@ -187,7 +187,7 @@ fn time(text: Option<String>, end: bool) -> Result<Option<u64>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let minute = DateTime::strptime("%Y-%m-%d %H:%M", &text).map(|time| (time, 60));
     let parsed = minute.or_else(|_| Date::strptime("%Y-%m-%d", &text).map(|day| (day.at(0, 0, 0, 0), 24 * 3600)));
-    let zoned = parsed.and_then(|(time, len)| Ok((time.to_zoned(TimeZone::system())?.timestamp().as_second(), len)));
+    let zoned = parsed.and_then(|(time, len)| Ok((time.to_zoned(console::time_zone())?.timestamp().as_second(), len)));
     let (seconds, len) = zoned.map_err(|_| usage("Failed to parse the date."))?;
     let seconds = u64::try_from(seconds).map_err(|_| usage("Failed to parse the date."))?;
     Ok(Some(if end { seconds + len } else { seconds }))

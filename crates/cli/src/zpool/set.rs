@@ -9,8 +9,8 @@ use site::Imported;
 
 use super::vdevs::brief_stats;
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::props::compat::Compat;
 use crate::props::pool::{self as pool_props, When};
 use crate::props::values;

@@ -14,8 +14,8 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{activity, dedup, status_json};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, usage};
-use crate::here::here;
 use crate::pools::{self, stdout};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {

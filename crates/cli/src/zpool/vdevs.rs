@@ -12,6 +12,7 @@ use site::suspended::Suspended;
 use vdev::{Health, IoFigures, QueueDepths, VdevAux, VdevConfig, VdevErrors, VdevState, VdevType};
 
 use super::leaf_work::{Progress, Work};
+use crate::console;
 use crate::error::{Failure, failed};
 use crate::pools;
 use crate::shown;
@@ -27,8 +28,7 @@ pub(super) struct NameFlags {
 impl NameFlags {
     /// Takes them from the options of a command.
     pub(super) fn of(args: &crate::args::Parsed) -> NameFlags {
-        let set =
-            |name: &str| std::env::var_os(name).is_some_and(|v| v == "1" || v == "YES" || v == "yes" || v == "on");
+        let set = |name: &str| console::var(name).is_some_and(|v| v == "1" || v == "YES" || v == "yes" || v == "on");
         NameFlags {
             guid: args.has('g') || set("ZPOOL_VDEV_NAME_GUID"),
             follow: args.has('L') || set("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),

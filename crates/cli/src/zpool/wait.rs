@@ -18,8 +18,8 @@ use super::repeat::{Repeat, timestamp};
 use super::vdevs::{Vdevs, brief_stats};
 use crate::answers;
 use crate::command::Call;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::here::here;
 use crate::pools::{self, stdout};
 use crate::{messages, writable};
 
@@ -72,7 +72,9 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             return Ok(0);
         }
         if site::writing::is_used(&record) {
-            std::thread::sleep(LOOK);
+            if !console::sleep(LOOK) {
+                return Ok(1);
+            }
             continue;
         }
         // the process that had the pool may have finished meanwhile

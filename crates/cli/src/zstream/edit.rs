@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 
 use base::ObjectId;
 use codec::Compress;
@@ -11,24 +11,25 @@ use stream::edit::{self, Fate, Part};
 
 use super::common::{READ_BYTES, usage};
 use crate::args;
+use crate::console;
 use crate::error::{Failure, Outcome, cause, failed};
 
 /// Copies standard input, or `input`, to standard output.
 fn run(input: Option<File>, change: &mut dyn FnMut(&mut Part) -> Result<Fate, stream::Error>) -> Outcome {
     let input: Box<dyn Read> = match input {
         Some(file) => Box::new(file),
-        None if io::stdin().is_terminal() => {
+        None if console::stdin_is_terminal() => {
             return Err(failed(
                 "Error: The send stream is a binary format and can not be read from a\n\
                  terminal.  Standard input must be redirected.",
             ));
         }
-        None => Box::new(io::stdin().lock()),
+        None => Box::new(console::stdin()),
     };
-    if io::stdout().is_terminal() {
+    if console::stdout_is_terminal() {
         return Err(failed("Error: Stream can not be written to a terminal.\nYou must redirect standard output."));
     }
-    let mut out = BufWriter::with_capacity(READ_BYTES, io::stdout().lock());
+    let mut out = BufWriter::with_capacity(READ_BYTES, console::stdout());
     match edit::rewrite(BufReader::with_capacity(READ_BYTES, input), &mut out, change) {
         Ok(()) => {}
         Err(stream::Error::Output(e)) => return Err(e.into()),
@@ -170,7 +171,9 @@ pub(super) fn redup(args: &[OsString]) -> Outcome {
         Err(status) => return Ok(status),
     };
     let [path] = parsed.operands.as_slice() else { return Ok(usage()) };
-    let open =
-        || File::open(path).map_err(|e| failed(format!("unable to open {}: {}", path.to_string_lossy(), cause(&e))));
+    let open = || {
+        File::open(console::path(path))
+            .map_err(|e| failed(format!("unable to open {}: {}", path.to_string_lossy(), cause(&e))))
+    };
     run(Some(open()?), &mut edit::reduplicate(open()?))
 }

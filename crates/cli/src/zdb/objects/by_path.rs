@@ -13,6 +13,7 @@ use pool::Pool;
 use super::select::Types;
 use super::subject::Subject;
 use super::{Cx, object, open_dataset};
+use crate::console;
 use crate::error::{Failure, Outcome, cause, failed};
 use crate::zdb::options::{Options, number};
 
@@ -133,7 +134,7 @@ fn write_out(cx: &mut Cx<'_>, subject: &Subject, object: &Object, to: &str) -> R
         return Ok(Err(Errno::EINVAL));
     }
     let errno = |e: &io::Error| Errno::of_io(e, Errno::EIO);
-    let mut file = match File::create(to) {
+    let mut file = match File::create(console::path(to)) {
         Ok(file) => file,
         Err(e) => return Ok(Err(errno(&e))),
     };

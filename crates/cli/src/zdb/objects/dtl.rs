@@ -11,6 +11,7 @@ use zuse::space::{MapGeometry, RangeTree, load_metaslab};
 
 use super::super::spacemaps::{Geometry, Map};
 use super::Cx;
+use crate::console;
 use crate::error::Failure;
 
 /// Ranges of txgs, ascending.
@@ -93,7 +94,7 @@ fn one(cx: &mut Cx<'_>, leaves: &Leaves, top: &VdevConfig, vdev: &VdevConfig, in
 fn full_path(path: &str) -> String {
     let path = Path::new(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match (folder.canonicalize(), path.file_name()) {
+    match (console::path(folder).canonicalize(), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name).display().to_string(),
         _ => path.display().to_string(),
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use codec::crypt::WrappingKey;
 use pool::{Dataset, KeyFormat, Pool};
 
+use crate::console;
+
 /// A dataset whose key is loaded; dropping this unloads it.
 pub(super) struct Unlocked {
     pool: Arc<Pool>,
@@ -44,6 +46,6 @@ pub(super) fn unlock(pool: &Arc<Pool>, dataset: &Dataset, material: &str) -> Res
 /// A key of exactly 32 bytes from a file.
 fn raw(path: &str) -> Option<WrappingKey> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(33).read_to_end(&mut bytes).ok()?;
+    File::open(console::path(path)).ok()?.take(33).read_to_end(&mut bytes).ok()?;
     WrappingKey::from_raw(&bytes).ok()
 }

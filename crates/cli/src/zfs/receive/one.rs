@@ -14,6 +14,7 @@ use pool::prop::nicebytes;
 use super::props::Into;
 use super::words::{Tried, words};
 use super::{INPUT, Input, Opening, Receive, find_by_guid, skip};
+use crate::console;
 use crate::error::{Failure, failed};
 use crate::names::{self, Types, pool_of};
 use crate::pools;
@@ -186,7 +187,7 @@ impl Receive<'_> {
                 if sort.incremental { "incremental" } else { "full" },
                 name
             );
-            std::io::stdout().flush()?;
+            console::stdout().flush()?;
         }
         Ok(())
     }

@@ -8,7 +8,8 @@ use site::long_holds::Looking;
 use stream::package::{Gathered, Head, Plan, Snap, Step, What, conclusion, header};
 
 use super::facts::{self, Asked};
-use super::stream::{Options, Stream, line, looking, open, output, tell, total, unheld};
+use super::stream::{Options, Stream, line, looking, open, tell, total, unheld};
+use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::zfs::select::{self, told};
@@ -99,7 +100,7 @@ fn send(options: &Options, source: &Arc<Query>, head: &Head, what: What, looking
     if options.dry {
         return Ok(status);
     }
-    let mut out = output()?;
+    let mut out = console::raw_stdout();
     out.write_all(&opening)?;
     let sizes = sizes.into_iter().chain(std::iter::repeat(0));
     let sent = plan.steps.iter().zip(sizes).try_for_each(|(step, size)| {

@@ -10,7 +10,8 @@ use site::Query;
 use stream::package::{Gathered, Head, Snap, What, conclusion, header};
 
 use super::facts::{self, Asked};
-use super::stream::{NOT_EARLIER, Options, Stream, held, line, looking, open, output, tell, total};
+use super::stream::{NOT_EARLIER, Options, Stream, held, line, looking, open, tell, total};
+use crate::console;
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::select::told;
@@ -38,7 +39,7 @@ pub(super) fn run(options: Options, name: &str) -> Outcome {
     if options.dry {
         return Ok(0);
     }
-    let mut out = output()?;
+    let mut out = console::raw_stdout();
     out.write_all(opening.as_deref().unwrap_or_default())?;
     stream.send(&out, &options, size, "dataset key must be loaded")?;
     if package {

@@ -11,7 +11,8 @@ use stream::package::Snap;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
 use super::facts;
-use super::stream::{Options, Stream, held, line, looking, open, output, tell, total};
+use super::stream::{Options, Stream, held, line, looking, open, tell, total};
+use crate::console;
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::listed;
@@ -232,6 +233,6 @@ fn rest(options: &Options, list: &NvList, at: &Token, (source, to): (&Query, &Sn
     if options.dry {
         return Ok(0);
     }
-    stream.send(&output()?, options, size, "source key must be loaded")?;
+    stream.send(&console::raw_stdout(), options, size, "source key must be loaded")?;
     Ok(0)
 }

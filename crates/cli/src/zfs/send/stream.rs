@@ -1,6 +1,5 @@
 //! One stream of a command: its options, what is printed about it, and its requests.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -15,14 +14,14 @@ use stream::package::Snap;
 use stream::send::{self, Progress, SendFlags};
 
 use super::facts;
+use crate::answers;
+use crate::console::{self, here};
 use crate::error::{Failure, cause, failed};
-use crate::here::here;
 use crate::names::Types;
 use crate::zfs::listed::Listed;
 use crate::zfs::progress;
 use crate::zfs::select::{self, told};
 use crate::zfs::words::of_errno;
-use crate::{answers, writable};
 
 /// The number of the file that streams are sent to.
 const OUTPUT: i32 = 1;
@@ -97,7 +96,7 @@ impl Stream<'_> {
     }
 
     /// Sends it; a failure is in OpenZFS's words, with those for a key that is not loaded. `size` is what was estimated, 0 if it was not asked for.
-    pub(super) fn send(&self, out: &File, options: &Options, size: u64, key: &str) -> Result<(), Failure> {
+    pub(super) fn send(&self, out: &console::Stream, options: &Options, size: u64, key: &str) -> Result<(), Failure> {
         let name = self.to;
         let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
         // before its progress is shown; a property that cannot be read is told by the stream
@@ -107,8 +106,8 @@ impl Stream<'_> {
             return Err(cannot(key));
         }
         let progress = Arc::<Progress>::default();
-        let caller = writable::caller();
-        caller.files.output(OUTPUT, Box::new(out.try_clone()?), progress.clone());
+        let caller = console::user();
+        caller.files.output(OUTPUT, Box::new(out.clone()), progress.clone());
         let query = self.source.clone().of(&caller);
         let style = progress::Style {
             lines: options.progress,
@@ -137,15 +136,10 @@ impl Stream<'_> {
     }
 }
 
-/// Standard output without a buffer: it is written in pieces of megabytes.
-pub(super) fn output() -> Result<File, Failure> {
-    Ok(File::from(rustix::io::dup(io::stdout()).map_err(io::Error::from)?))
-}
-
 /// Prints a line: to standard output if no stream is written there, else to standard error.
 pub(super) fn tell(options: &Options, line: &str) -> Result<(), Failure> {
     if options.dry {
-        io::stdout().lock().write_all(line.as_bytes())?;
+        console::stdout().write_all(line.as_bytes())?;
     } else {
         eprint!("{line}");
     }

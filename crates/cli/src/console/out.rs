@@ -6,70 +6,84 @@
 //! they are.
 
 use std::fmt::Arguments;
-use std::io::{self, IsTerminal, Write};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
+use super::{Running, current, stdout_is_terminal};
 use crate::shown::{Shown, text};
 
-/// The first error in writing standard output.
-static BROKEN: OnceLock<io::Error> = OnceLock::new();
-
-/// Set if a program reads standard output and wants values exactly as they are.
-static EXACT: AtomicBool = AtomicBool::new(false);
-
 macro_rules! print {
-    ($($text:tt)*) => { $crate::out::print(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::console::print(format_args!($($text)*)) };
 }
 
 macro_rules! println {
-    () => { $crate::out::print(format_args!("\n")) };
-    ($($text:tt)*) => { $crate::out::print(format_args!("{}\n", format_args!($($text)*))) };
+    () => { $crate::console::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::console::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 macro_rules! eprint {
-    ($($text:tt)*) => { $crate::out::complain(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::console::complain(format_args!($($text)*)) };
 }
 
 macro_rules! eprintln {
-    () => { $crate::out::complain(format_args!("\n")) };
-    ($($text:tt)*) => { $crate::out::complain(format_args!("{}\n", format_args!($($text)*))) };
+    () => { $crate::console::complain(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::console::complain(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Writes a line over the last one, on standard error: our own words and numbers only.
 macro_rules! progress {
-    ($($text:tt)*) => { $crate::out::over(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::console::over(format_args!($($text)*)) };
 }
 
-/// Prints to standard output; [`finish`] reports if that failed.
+/// Prints to standard output; the end of the command reports if that failed.
 pub(crate) fn print(what: Arguments<'_>) {
-    if BROKEN.get().is_none() {
+    let running = current();
+    if running.broken.get().is_none() {
         let what = what.to_string();
         let what = if is_exact() { what.into() } else { text(&what) };
-        note(io::stdout().write_all(what.as_bytes()));
+        let done = Stdout(running.clone()).write_all(what.as_bytes());
+        note(&running, done);
     }
 }
 
 /// Prints values exactly as they are from now on, unless standard output is a terminal.
 pub(crate) fn for_scripts() {
-    EXACT.store(!io::stdout().is_terminal(), Ordering::Relaxed);
+    current().exact.store(!stdout_is_terminal(), Ordering::Relaxed);
 }
 
 /// Returns whether values are printed exactly as they are.
 pub(crate) fn is_exact() -> bool {
-    EXACT.load(Ordering::Relaxed)
+    current().exact.load(Ordering::Relaxed)
+}
+
+/// Standard output of a command.
+pub(crate) struct Stdout(pub(super) Arc<Running>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.stdout.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.stdout.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.stdout.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
 }
 
 /// Standard output: exact, or escaped.
 pub(crate) enum Out {
-    Exact(io::StdoutLock<'static>),
-    Shown(Shown<io::StdoutLock<'static>>),
+    Exact(Stdout),
+    Shown(Shown<Stdout>),
 }
 
 impl Out {
     /// Standard output in the form that the command's options ask for.
     pub(crate) fn new() -> Out {
-        let out = io::stdout().lock();
+        let out = Stdout(current());
         if is_exact() { Out::Exact(out) } else { Out::Shown(Shown::new(out)) }
     }
 }
@@ -93,12 +107,12 @@ impl Write for Out {
 /// Prints to standard error. A failure to do so is ignored: it could not be reported.
 pub(crate) fn complain(what: Arguments<'_>) {
     let what = without_numbers(&what.to_string());
-    let _told = io::stderr().write_all(text(&what).as_bytes());
+    let _told = super::stderr().write_all(text(&what).as_bytes());
 }
 
 /// Prints text that moves the cursor to standard error.
 pub(crate) fn over(what: Arguments<'_>) {
-    let _told = io::stderr().write_fmt(what);
+    let _told = super::stderr().write_fmt(what);
 }
 
 /// A message without the numbers that Rust puts behind what the system says: `No such file or directory (os error 2)`.
@@ -121,9 +135,11 @@ fn without_numbers(message: &str) -> String {
 }
 
 /// The exit status of a command that ends with `status`: not 0 if some output could not be written.
-pub(crate) fn finish(status: u8) -> u8 {
-    note(io::stdout().flush());
-    let Some(e) = BROKEN.get() else { return status };
+pub(super) fn finish(status: u8) -> u8 {
+    let running = current();
+    let done = Stdout(running.clone()).flush();
+    note(&running, done);
+    let Some(e) = running.broken.get() else { return status };
     // otherwise an error was already printed
     if status == 0 && e.kind() != io::ErrorKind::BrokenPipe {
         eprintln!("cannot write: {e}");
@@ -131,9 +147,9 @@ pub(crate) fn finish(status: u8) -> u8 {
     status.max(1)
 }
 
-fn note(done: io::Result<()>) {
+fn note(running: &Running, done: io::Result<()>) {
     if let Err(e) = done {
-        BROKEN.get_or_init(|| e);
+        running.broken.get_or_init(|| e);
     }
 }
 

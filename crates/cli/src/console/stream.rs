@@ -1,0 +1,91 @@
+//! The descriptors of a console, read and written as the standard library does with those of a process, and given up once the command is interrupted.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use rustix::event::PollFlags;
+use rustix::fs::FileType;
+
+use super::{Running, Signals};
+
+/// The bytes that can be written to a pipe or terminal without a wait once it is ready (`PIPE_BUF`).
+const PIECE: usize = 4096;
+
+/// A descriptor of a console. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Stream {
+    file: Arc<File>,
+    signals: Signals,
+    /// Set if a write may wait for a reader.
+    waits: bool,
+    /// Set if a descriptor that is not open for reading or writing is an empty or bottomless file, as standard input and output of a process are.
+    lenient: bool,
+}
+
+impl Stream {
+    pub(super) fn new(fd: OwnedFd, signals: Signals) -> Stream {
+        let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let waits = matches!(signals, Signals::OfClient(_)) && kind != Ok(FileType::RegularFile);
+        Stream { file: Arc::new(File::from(fd)), signals, waits, lenient: true }
+    }
+
+    /// The same, where it is an error that the descriptor is not open for what is done.
+    pub(crate) fn strict(&self) -> Stream {
+        Stream { lenient: false, ..self.clone() }
+    }
+
+    /// The descriptor as a file of its own, whose reads and writes are not interrupted.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// The result of an operation; `otherwise` where the descriptor is not open for it.
+    fn if_open(&self, done: io::Result<usize>, otherwise: usize) -> io::Result<usize> {
+        match done {
+            Err(e) if self.lenient && e.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) => Ok(otherwise),
+            done => done,
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.signals.ready(self.file.as_fd(), PollFlags::IN)?;
+        let done = (&*self.file).read(buf);
+        self.if_open(done, 0)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.signals.check()?;
+        let mut piece = buf;
+        if self.waits {
+            self.signals.ready(self.file.as_fd(), PollFlags::OUT)?;
+            piece = buf.get(..PIECE).unwrap_or(buf);
+        }
+        let done = (&*self.file).write(piece);
+        self.if_open(done, buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard input of a command, with the buffer that all its readers share.
+pub(crate) struct Input(pub(super) Arc<Running>);
+
+impl Read for Input {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.stdin.lock().unwrap_or_else(PoisonError::into_inner).read(buf)
+    }
+}
