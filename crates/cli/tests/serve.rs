@@ -1,5 +1,5 @@
 //! `zuse serve`, beside commands that do not ask it.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 
