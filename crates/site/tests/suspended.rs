@@ -33,8 +33,9 @@ fn move_devices(dir: &Path, are_away: bool) {
 fn wait_suspended(session: &Session) -> NvList {
     let begun = Instant::now();
     loop {
-        let stats = session.call(Ioc::PoolStats, "t", &NvList::new()).unwrap();
-        if stats.contains("suspended") {
+        // until somebody has noticed, what is not in the cache cannot be read
+        let stats = session.call(Ioc::PoolStats, "t", &NvList::new());
+        if let Some(stats) = stats.ok().filter(|stats| stats.contains("suspended")) {
             return stats;
         }
         assert!(begun.elapsed() < LONG, "it is not suspended");
