@@ -233,6 +233,8 @@ fn of_thousands_of_connections_some_are_refused_and_none_is_lost() {
     in_own_state("of_thousands_of_connections_some_are_refused_and_none_is_lost", |_| {
         let serving = Serving::begin(Options::default());
         let before = client();
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let few = threads() + 8;
         for _ in 0..2 {
             let mut all = Vec::new();
             let mut refused = 0;
@@ -250,10 +252,7 @@ fn of_thousands_of_connections_some_are_refused_and_none_is_lost() {
             assert!(all.iter().all(|one| one.call(Ioc::PoolConfigs, "", &NvList::new(), &[]).is_ok()));
             drop(all);
             // all of them have ended
-            until("connections are left", || {
-                let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
-                threads < 20
-            });
+            until("connections are left", || threads() < few);
         }
         assert!(before.call(Ioc::PoolConfigs, "", &NvList::new(), &[]).is_ok());
         serving.end();
