@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::thread;
 
 use base::Errno;
@@ -28,6 +28,8 @@ use crate::{calls, run};
 
 /// Requests of one connection that may run at once.
 const REQUESTS_MAX: usize = 16;
+/// Signals that wait for a command line.
+const SIGNALS_MAX: usize = 64;
 
 /// The work of a request, to be done in a thread of its own.
 pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Answer + Send>;
@@ -50,7 +52,7 @@ pub(crate) struct Connection {
 struct Request {
     canceller: Canceller,
     /// Takes the signals of a command line.
-    signals: Option<Sender<i32>>,
+    signals: Option<SyncSender<i32>>,
 }
 
 impl Connection {
@@ -103,7 +105,12 @@ impl Connection {
     /// Takes frames until the connection is closed, or one comes after which nothing can be understood.
     fn take_all(self: &Arc<Connection>) {
         loop {
-            let taken = match wire::receive(&self.stream, self.bounds.body, None) {
+            // no request of a stranger takes a stream
+            let received = match self.core.stranger(self.peer) {
+                Some(_) => wire::receive_without_descriptors(&self.stream, self.bounds.body, None),
+                None => wire::receive(&self.stream, self.bounds.body, None),
+            };
+            let taken = match received {
                 Ok(frame) => self.take(frame),
                 Err(wire::Error::Closed) => break,
                 Err(why) => Err(why.to_string()),
@@ -144,7 +151,7 @@ impl Connection {
                 self.begin(id, None, |connection| calls::prepare(connection, &frame.body, frame.descriptors));
             }
             Some(Kind::Run) => {
-                let (signals, received) = std::sync::mpsc::channel();
+                let (signals, received) = std::sync::mpsc::sync_channel(SIGNALS_MAX);
                 self.begin(id, Some(signals), |connection| {
                     run::prepare(connection, &frame.body, frame.descriptors, received)
                 });
@@ -161,8 +168,8 @@ impl Connection {
         let signal = decode_signal(body, &self.bounds).ok().filter(|signal| run::SIGNALS.contains(signal));
         let requests = self.requests.lock();
         if let Some(signals) = requests.get(&id).and_then(|request| request.signals.as_ref()) {
-            // it ends just now
-            let _sent = signal.map(|signal| signals.send(signal));
+            // it ends just now, or has more to do than it can
+            let _sent = signal.map(|signal| signals.try_send(signal));
         }
     }
 
@@ -170,7 +177,7 @@ impl Connection {
     fn begin(
         self: &Arc<Connection>,
         id: u64,
-        signals: Option<Sender<i32>>,
+        signals: Option<SyncSender<i32>>,
         prepare: impl FnOnce(&Arc<Connection>) -> Result<Work, BadBody>,
     ) {
         let begun = self.reserve(id, signals).and_then(|(permit, token)| {
@@ -191,7 +198,7 @@ impl Connection {
         }
     }
 
-    fn reserve(&self, id: u64, signals: Option<Sender<i32>>) -> Result<(Permit, CancelToken), Answer> {
+    fn reserve(&self, id: u64, signals: Option<SyncSender<i32>>) -> Result<(Permit, CancelToken), Answer> {
         let mut requests = self.requests.lock();
         let permit = self.core.requests.take(self.core.stranger(self.peer)).filter(|_| requests.len() < REQUESTS_MAX);
         let permit = permit.ok_or_else(|| Answer::failed(Errno::EAGAIN, "too many requests at once"))?;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::unix::net::UnixListener;
 
+use rustix::net::SocketType;
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 /// The first descriptor that is handed over (`SD_LISTEN_FDS_START`).
@@ -32,6 +34,12 @@ fn taken() -> io::Result<UnixListener> {
     let socket = pidfd_getfd(process, FIRST, PidfdGetfdFlags::empty())?;
     // no program that this one starts gets the one that was handed over
     close_fds::set_fds_cloexec(FIRST, &[]);
+    if socket_type(&socket)? != SocketType::STREAM || !socket_acceptconn(&socket)? {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the socket that was handed over is no listening stream",
+        ));
+    }
     let listener = UnixListener::from(socket);
     listener.local_addr()?;
     Ok(listener)

@@ -125,11 +125,12 @@ impl Server {
             thread::sleep(LOOK);
         }
         core.close();
-        // no pool is opened after it
-        let _opened = opening.map(JoinHandle::join);
+        // those that are open do not wait for one that is being opened, which may take long
         let closed = core.machine.close_all();
+        let _opened = opening.map(JoinHandle::join);
+        let last = core.machine.close_all();
         drop(seat);
-        closed
+        closed.and(last)
     }
 
     /// Opens all pools, beside the requests that come.

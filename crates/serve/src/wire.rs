@@ -118,17 +118,35 @@ fn left(until: Instant) -> io::Result<Duration> {
 /// # Errors
 /// As [`Error`] says.
 pub fn receive(stream: &UnixStream, max: u32, patience: Option<Duration>) -> Result<Frame, Error> {
+    receive_with(stream, max, DESCRIPTORS_MAX, patience)
+}
+
+/// As [`receive`], but takes no descriptors: the system drops them without a call to whatever is behind them. To close one may wait forever for a program of the peer's (FUSE), and
+/// not even the end of the process would end that.
+///
+/// # Errors
+/// As [`Error`] says; [`io::ErrorKind::InvalidData`] if descriptors came.
+pub fn receive_without_descriptors(stream: &UnixStream, max: u32, patience: Option<Duration>) -> Result<Frame, Error> {
+    receive_with(stream, max, 0, patience)
+}
+
+fn receive_with(
+    stream: &UnixStream,
+    max: u32,
+    descriptors_max: usize,
+    patience: Option<Duration>,
+) -> Result<Frame, Error> {
     let mut bytes = [0; HEADER];
     let mut descriptors = Vec::new();
     stream.set_read_timeout(patience)?;
-    let mut got = receive_some(stream, &mut bytes, &mut descriptors)?;
+    let mut got = receive_some(stream, &mut bytes, descriptors_max, &mut descriptors)?;
     if got == 0 {
         return Err(Error::Closed);
     }
     let until = Instant::now() + FRAME_TIME;
     while let Some(rest) = bytes.get_mut(got..).filter(|rest| !rest.is_empty()) {
         stream.set_read_timeout(Some(left(until)?))?;
-        match receive_some(stream, rest, &mut descriptors)? {
+        match receive_some(stream, rest, descriptors_max, &mut descriptors)? {
             0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             more => got += more,
         }
@@ -144,9 +162,17 @@ pub fn receive(stream: &UnixStream, max: u32, patience: Option<Duration>) -> Res
     Ok(Frame { header, body, descriptors })
 }
 
-fn receive_some(stream: &UnixStream, into: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+fn receive_some(
+    stream: &UnixStream,
+    into: &mut [u8],
+    descriptors_max: usize,
+    descriptors: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut control = match descriptors_max {
+        0 => RecvAncillaryBuffer::default(),
+        _ => RecvAncillaryBuffer::new(&mut space),
+    };
     let got = rustix::io::retry_on_intr(|| {
         recvmsg(stream, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC)
     });
@@ -160,8 +186,8 @@ fn receive_some(stream: &UnixStream, into: &mut [u8], descriptors: &mut Vec<Owne
         }
     }
     // the system has closed those that were too many
-    match got.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > DESCRIPTORS_MAX {
-        true => Err(io::Error::new(io::ErrorKind::InvalidData, "too many descriptors")),
+    match got.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > descriptors_max {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "too many descriptors: they are not taken")),
         false => Ok(got.bytes),
     }
 }
@@ -255,5 +281,18 @@ mod tests {
         drop(writer);
         assert!(matches!(receive(&b, 9, None), Err(Error::Io(e)) if e.kind() == io::ErrorKind::InvalidData));
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "one is still open");
+    }
+
+    #[test]
+    fn where_none_are_taken_one_is_too_many() {
+        let (a, b) = pair();
+        let (mut reader, writer) = io::pipe().unwrap();
+        send(&a, Kind::Call, 1, b"x", &[]).unwrap();
+        assert_eq!(receive_without_descriptors(&b, 9, None).unwrap().body.as_slice(), b"x");
+        send(&a, Kind::Call, 2, &[], &[writer.as_fd()]).unwrap();
+        drop(writer);
+        let refused = receive_without_descriptors(&b, 9, None);
+        assert!(matches!(refused, Err(Error::Io(e)) if e.kind() == io::ErrorKind::InvalidData));
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "it is still open");
     }
 }

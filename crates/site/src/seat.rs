@@ -12,6 +12,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -32,6 +33,8 @@ const OPEN_MODE: u32 = 0o666;
 pub struct Seat {
     folder: Folder,
     _lock: File,
+    /// Device and inode of the socket that it has made.
+    socket: OnceLock<(u64, u64)>,
 }
 
 impl Seat {
@@ -43,7 +46,7 @@ impl Seat {
         let folder = Folder::make()?;
         let lock = folder.shared_file(LOCK)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Seat { folder, _lock: lock }),
+            Ok(()) => Ok(Seat { folder, _lock: lock, socket: OnceLock::new() }),
             Err(TryLockError::WouldBlock) => {
                 let holder = vdev::device::lock_holder(&lock);
                 let why = format!("the pools of '{}' are already served{holder}", folder.path().display());
@@ -60,17 +63,24 @@ impl Seat {
     pub fn listen(&self, open: bool) -> io::Result<UnixListener> {
         self.folder.remove(NEW_SOCKET)?;
         let listener = UnixListener::bind(self.folder.address(NEW_SOCKET))?;
-        self.folder.set_socket_mode(NEW_SOCKET, if open { OPEN_MODE } else { OWN_MODE })?;
+        let made = self.folder.set_socket_mode(NEW_SOCKET, if open { OPEN_MODE } else { OWN_MODE })?;
         self.folder.rename(NEW_SOCKET, SOCKET)?;
+        self.socket.get_or_init(|| made);
         Ok(listener)
     }
 
-    /// Removes the socket: whoever connects from now on meets no server.
+    /// Removes the socket that it made: whoever connects from now on meets no server. One that has taken its name since stays (systemd replaces a socket that is in use).
     ///
     /// # Errors
     /// What the system says.
     pub fn leave(&self) -> io::Result<()> {
-        self.folder.remove(SOCKET)
+        let own = |found| self.socket.get() == Some(&found);
+        match self.folder.identity(SOCKET) {
+            Ok(found) if own(found) => self.folder.remove(SOCKET),
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 }
 
@@ -115,6 +125,24 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_socket_that_another_put_in_its_place_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        let seat = || {
+            let folder = Folder::own(dir.path()).unwrap();
+            let lock = folder.shared_file(LOCK).unwrap();
+            Seat { folder, _lock: lock, socket: OnceLock::new() }
+        };
+        let (first, second) = (seat(), seat());
+        let _listeners = [first.listen(false).unwrap(), second.listen(false).unwrap()];
+        first.leave().unwrap();
+        assert!(dir.path().join(SOCKET).exists());
+        second.leave().unwrap();
+        second.leave().unwrap();
+        assert!(!dir.path().join(SOCKET).exists());
+    }
 
     #[test]
     fn a_file_that_takes_the_place_of_the_socket_keeps_its_mode() {

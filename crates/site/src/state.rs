@@ -145,15 +145,22 @@ impl Folder {
         format!("/proc/self/fd/{}/{socket}", self.fd.as_raw_fd())
     }
 
-    /// Sets the mode of a socket of this user's. What another user has put in its place is left alone.
-    pub(crate) fn set_socket_mode(&self, socket: &str, mode: u32) -> io::Result<()> {
+    /// Sets the mode of a socket of this user's; gives its device and inode. What another user has put in its place is left alone.
+    pub(crate) fn set_socket_mode(&self, socket: &str, mode: u32) -> io::Result<(u64, u64)> {
         let found = fs::openat(&self.fd, socket, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fs::fstat(&found)?;
         let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
         if !is_socket || stat.st_uid != geteuid().as_raw() || stat.st_nlink > 1 {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not the socket that was made"));
         }
-        Ok(fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(mode))?)
+        fs::chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(mode))?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// The device and inode of what has this name, and not of where a link leads.
+    pub(crate) fn identity(&self, name: &str) -> io::Result<(u64, u64)> {
+        let stat = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 
     /// Opens a file for reading.
