@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use base::Guid;
 use control::{Caller, Control, Failed};
 use nvlist::NvList;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
@@ -65,15 +66,32 @@ pub(crate) fn import(
     front: &Arc<dyn Front>,
     starts: Option<Starts>,
 ) -> Result<Arc<Spa>, pool::Error> {
-    let guid = locked.guid;
-    Spa::import_own(locked, options, hooks_until_open(front, starts)).inspect_err(|_| suspended::forget(guid))
+    let (began, starts) = noted(starts);
+    let opened = Spa::import_own(locked, options, hooks_until_open(front, starts));
+    opened.inspect_err(|_| forget(&began))
+}
+
+/// `starts`, and where it is noted which pool it got. Before that a pool of this guid that is suspended in this process is that of another site.
+fn noted(starts: Option<Starts>) -> (Arc<OnceLock<Guid>>, Starts) {
+    let began = Arc::new(OnceLock::new());
+    let of_pool = began.clone();
+    let noted: Starts = Arc::new(move |spa| {
+        let _known = of_pool.set(spa.guid());
+        starts.iter().for_each(|starts| starts(spa));
+    });
+    (began, noted)
+}
+
+/// A pool that began and could not be opened is suspended no more.
+fn forget(began: &OnceLock<Guid>) {
+    began.get().into_iter().for_each(|guid| suspended::forget(*guid));
 }
 
 /// The hooks of a pool that is being opened, which `starts` gets.
-fn hooks_until_open(front: &Arc<dyn Front>, starts: Option<Starts>) -> Hooks {
+fn hooks_until_open(front: &Arc<dyn Front>, starts: Starts) -> Hooks {
     let starts = move |spa: &Arc<Spa>| {
         iostats::watch_txgs(spa);
-        starts.iter().for_each(|starts| starts(spa));
+        starts(spa);
     };
     Hooks { starts: Some(Arc::new(starts)), ..hooks(front) }
 }
@@ -85,15 +103,10 @@ pub(crate) fn create(
     (site, caller): (&Site, Caller),
     starts: Option<Starts>,
 ) -> Result<Control, Failed> {
-    let guid = Arc::new(OnceLock::new());
-    let of_new = guid.clone();
-    let starts: Starts = Arc::new(move |spa| {
-        let _known = of_new.set(spa.guid());
-        starts.iter().for_each(|starts| starts(spa));
-    });
-    let hooks = hooks_until_open(site.front(), Some(starts));
+    let (began, starts) = noted(starts);
+    let hooks = hooks_until_open(site.front(), starts);
     let made = Control::create_pool(name, input, (hooks, caller), Arc::new(site.clone()));
-    made.inspect_err(|_| guid.get().into_iter().for_each(|guid| suspended::forget(*guid)))
+    made.inspect_err(|_| forget(&began))
 }
 
 /// Enters the blocks that earlier commands found lost in the pool's error log.
