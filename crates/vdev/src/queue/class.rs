@@ -3,6 +3,8 @@
 //! OpenZFS: `vdev_queue_class_to_issue`, `vdev_queue_class_min_active`, `vdev_queue_class_max_active`, `vdev_queue_pending_add` and
 //! `vdev_queue_pending_remove`.
 
+use std::time::Instant;
+
 use base::tunable::{self, Tunable};
 
 /// The purpose of an I/O, which decides when a busy device gets it (OpenZFS: `zio_priority_t`). In order of priority.
@@ -147,8 +149,8 @@ pub(crate) struct Admission {
     foreground: u64,
     /// Requests of foreground classes that ended since the last one that is not interactive began.
     undisturbed: u64,
-    /// Whether a foreground request is expected soon, though none is active.
-    pub(crate) expecting: bool,
+    /// Until when a foreground request is expected, though none is active.
+    pub(crate) expected_until: Option<Instant>,
     /// Bytes that the pool has dirty.
     pub(crate) dirty: u64,
 }
@@ -197,7 +199,7 @@ impl Admission {
         if is_foreground(class) {
             self.quiet = 0;
             self.foreground += 1;
-            self.expecting = false;
+            self.expected_until = None;
         }
     }
 
@@ -227,7 +229,12 @@ impl Admission {
 
     /// Whether those who are not interactive let foreground requests go first.
     fn yields(&self) -> bool {
-        (self.foreground > 0 || self.expecting) && self.undisturbed < UNDISTURBED
+        (self.foreground > 0 || self.expected_until.is_some()) && self.undisturbed < UNDISTURBED
+    }
+
+    /// Expects no foreground request any more, if that time is over.
+    pub(crate) fn expect_no_longer(&mut self, now: Instant) {
+        self.expected_until.take_if(|until| now >= *until);
     }
 
     /// Notes that a request of the class waits.

@@ -124,12 +124,12 @@ fn a_scrub_leaves_some_reads_undisturbed_between_two_of_its_own() {
             admission.end(Scrub, &limits);
         }
         admission.end(SyncRead, &limits);
-        admission.expecting = admission.would_yield();
+        admission.expected_until = admission.would_yield().then(Instant::now);
     }
     assert_eq!(turns, [[SyncRead, Scrub, SyncRead, SyncRead, SyncRead]; 3].concat()[..14]);
     // he does not come back
     assert_eq!(admission.choose(&limits), None);
-    admission.expecting = false;
+    admission.expect_no_longer(Instant::now());
     assert_eq!(admission.choose(&limits), Some(Scrub));
 }
 

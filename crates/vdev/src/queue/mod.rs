@@ -101,8 +101,6 @@ struct State {
     arrivals: u64,
     slots: Vec<Option<Active>>,
     free: Vec<usize>,
-    /// Until when a foreground request is expected, if it is.
-    expected_until: Option<Instant>,
     figures: IoFigures,
     /// Requests that were slow, and nobody was told of.
     slow: Vec<Overdue>,
@@ -198,9 +196,9 @@ impl Queue {
     fn wait_for_calm(&self) {
         let (mut state, now) = (self.state(), Instant::now());
         // who takes a slot may have noticed that the time is over, and hands on nothing
-        state.expect_no_longer(now);
+        state.admission.expect_no_longer(now);
         let woken = state.hand_on(&(self.limits)());
-        let until = state.expected_until;
+        let until = state.admission.expected_until;
         drop(state);
         woken.iter().for_each(|waiter| waiter.thread.unpark());
         match until {
@@ -284,7 +282,7 @@ impl Queue {
 impl State {
     /// Lets a request begin, if it may.
     fn enter(&mut self, request: Request, now: Instant, limits: &Limits) -> Option<usize> {
-        self.expect_no_longer(now);
+        self.admission.expect_no_longer(now);
         self.admission.admits(request.class, limits).then(|| {
             self.admission.begin(request.class);
             self.occupy(request, now)
@@ -294,25 +292,17 @@ impl State {
     /// Expects another foreground request: the last one of those, active `since`, has ended.
     fn expect_another(&mut self, since: Instant) {
         let now = Instant::now();
-        self.expected_until = Some(now + now.duration_since(since).min(EXPECTED_MAX));
-        self.admission.expecting = true;
+        self.admission.expected_until = Some(now + now.duration_since(since).min(EXPECTED_MAX));
     }
 
     /// One of those that wait for an expected request, who looks again when the time is over.
     fn who_watches(&self) -> Option<Arc<Waiter>> {
-        if self.waiting == 0 || !self.admission.expecting {
+        if self.waiting == 0 || self.admission.expected_until.is_none() {
             return None;
         }
         let lines = IoClass::ALL.iter().zip(&self.lines).filter(|(class, _)| !class.is_interactive());
-        lines.filter_map(|(_, line)| line.first_key_value()).map(|(_, waiting)| waiting.waiter.clone()).next()
-    }
-
-    /// Expects none any more, if that time is over.
-    fn expect_no_longer(&mut self, now: Instant) {
-        if self.expected_until.is_some_and(|until| now >= until) {
-            self.expected_until = None;
-            self.admission.expecting = false;
-        }
+        let mut lines = lines.filter_map(|(_, line)| line.first_key_value());
+        lines.next().map(|(_, waiting)| waiting.waiter.clone())
     }
 
     /// Puts a request that has begun into a slot.
