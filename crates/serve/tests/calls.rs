@@ -20,20 +20,14 @@ use serve::message::Call;
 use serve::{Error, Options, wire};
 use state::in_own_state;
 use support::{
-    LONG, Serving, bare, below, call, client, create, endless_scrub, errno, fill, list, new_fs, receive, sent,
-    snapshot, threads, until,
+    LONG, bare, below, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, snapshot, threads,
+    until, with_pool, with_stream,
 };
 
 #[test]
 fn a_snapshot_is_taken_while_another_client_receives_from_a_pipe() {
     in_own_state("a_snapshot_is_taken_while_another_client_receives_from_a_pipe", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
-        new_fs(&one, "t/src").unwrap();
-        fill(&serving.site, "t/src");
-        snapshot(&one, "t/src@s").unwrap();
-        let stream = sent(&one, "t/src@s");
+        let (serving, one, stream) = with_stream(dir);
         assert!(stream.len() > 1 << 20);
         let (request, rest) = receive("t/new@s", &stream);
         let (reader, mut writer) = io::pipe().unwrap();
@@ -67,13 +61,7 @@ fn a_snapshot_is_taken_while_another_client_receives_from_a_pipe() {
 #[test]
 fn a_stream_goes_into_a_pipe_and_ends_with_a_client_that_reads_nothing() {
     in_own_state("a_stream_goes_into_a_pipe_and_ends_with_a_client_that_reads_nothing", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
-        new_fs(&one, "t/src").unwrap();
-        fill(&serving.site, "t/src");
-        snapshot(&one, "t/src@s").unwrap();
-        let whole = sent(&one, "t/src@s");
+        let (serving, one, whole) = with_stream(dir);
         let request = list(&[("fd", 0i32.into())]);
         let (mut reader, writer) = io::pipe().unwrap();
         let sending = one.begin_call(Ioc::SendNew, "t/src@s", &request, &[writer.as_fd()]).unwrap();
@@ -113,9 +101,7 @@ fn a_stream_goes_into_a_pipe_and_ends_with_a_client_that_reads_nothing() {
 #[test]
 fn pools_are_made_exported_imported_and_their_events_read() {
     in_own_state("pools_are_made_exported_imported_and_their_events_read", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
+        let (serving, one) = with_pool(Options::default(), dir);
         new_fs(&one, "t/fs").unwrap();
         let config = call(&one, Ioc::PoolConfigs, "", &[]).unwrap().get_nvlist("t").unwrap().clone();
         let guid = config.get_u64("pool_guid").unwrap();
@@ -143,9 +129,7 @@ fn pools_are_made_exported_imported_and_their_events_read() {
 #[test]
 fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
     in_own_state("a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
+        let (serving, one) = with_pool(Options::default(), dir);
         let wait = endless_scrub(&one, "t");
         // workers have the name of the thread that has begun them
         thread::sleep(Duration::from_millis(200));
@@ -178,9 +162,7 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
         // a server that ends cancels them as well
         let last = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
         thread::sleep(Duration::from_millis(200));
-        let begun = Instant::now();
-        serving.end();
-        assert!(begun.elapsed() < Duration::from_secs(9), "it was not cancelled");
+        serving.end_by_cancelling();
         assert_eq!(errno(last.wait()), Err(Errno::EINTR));
     });
 }
@@ -188,13 +170,7 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
 #[test]
 fn a_receive_that_stalls_ends_with_its_client_and_with_the_server() {
     in_own_state("a_receive_that_stalls_ends_with_its_client_and_with_the_server", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
-        new_fs(&one, "t/src").unwrap();
-        fill(&serving.site, "t/src");
-        snapshot(&one, "t/src@s").unwrap();
-        let stream = sent(&one, "t/src@s");
+        let (serving, one, stream) = with_stream(dir);
         let (request, rest) = receive("t/new@s", &stream);
         // a file is read from where it is, and no further than the stream goes
         let mut file = tempfile::tempfile().unwrap();
@@ -218,9 +194,7 @@ fn a_receive_that_stalls_ends_with_its_client_and_with_the_server() {
         let (socket, _writer) = UnixStream::pair().unwrap();
         let stalled = one.begin_call(Ioc::RecvNew, "u/new", &request, &[socket.as_fd()]).unwrap();
         thread::sleep(Duration::from_millis(200));
-        let begun = Instant::now();
-        serving.end();
-        assert!(begun.elapsed() < Duration::from_secs(9), "it was not cancelled");
+        serving.end_by_cancelling();
         assert_eq!(errno(stalled.wait()), Err(Errno::EINTR));
     });
 }
@@ -228,9 +202,7 @@ fn a_receive_that_stalls_ends_with_its_client_and_with_the_server() {
 #[test]
 fn a_key_that_one_client_loads_is_there_for_all() {
     in_own_state("a_key_that_one_client_loads_is_there_for_all", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
+        let (serving, one) = with_pool(Options::default(), dir);
         let hidden = |octet| list(&[("wkeydata", Value::Uint8Array(vec![octet; 32]))]);
         let props = list(&[("encryption", 8u64.into()), ("keyformat", 1u64.into())]);
         let encrypted = [("type", 2i32.into()), ("props", props.into()), ("hidden_args", hidden(7).into())];

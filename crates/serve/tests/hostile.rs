@@ -19,7 +19,7 @@ use serve::frame::{HEADER, Header, Kind};
 use serve::message::{Answer, Bounds, Call};
 use serve::{Client, Error, Options, Peer, wire};
 use state::in_own_state;
-use support::{LONG, Serving, bare, call, client, create, endless_scrub, errno, new_fs, snapshot, until};
+use support::{LONG, Serving, bare, call, client, create, endless_scrub, errno, new_fs, snapshot, until, with_pool};
 
 /// The user that every peer is.
 static USER: AtomicU32 = AtomicU32::new(0);
@@ -176,9 +176,7 @@ fn frames_that_lie_are_answered_or_end_their_connection_alone() {
 #[test]
 fn a_number_is_used_by_one_request_at_a_time() {
     in_own_state("a_number_is_used_by_one_request_at_a_time", |dir| {
-        let serving = Serving::begin(Options::default());
-        let others = client();
-        create(&others, dir, "t");
+        let (serving, others) = with_pool(Options::default(), dir);
         let wait = Call::encode(Ioc::Wait, "t", &endless_scrub(&others, "t")).unwrap();
         let one = bare();
         wire::send(&one, Kind::Call, 1, &wait, &[]).unwrap();
@@ -266,9 +264,7 @@ fn of_thousands_of_connections_some_are_refused_and_none_is_lost() {
 #[test]
 fn noise_does_no_harm() {
     in_own_state("noise_does_no_harm", |dir| {
-        let serving = Serving::begin(Options { identify, delegation: true, ..Options::default() });
-        let owner = client();
-        create(&owner, dir, "t");
+        let (serving, owner) = with_pool(Options { identify, delegation: true, ..Options::default() }, dir);
         become_user(STRANGER);
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/server");
         let seeds: Vec<Vec<u8>> =

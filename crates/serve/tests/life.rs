@@ -23,7 +23,7 @@ use site::{Machine, Silent, Site};
 use state::in_own_state;
 use support::{
     Serving, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, serve_if_asked, server_process,
-    snapshot, until,
+    snapshot, until, with_pool,
 };
 
 /// Serves in a process of its own; a test that is run for that.
@@ -196,9 +196,7 @@ fn a_server_opens_what_is_imported_and_goes_on_past_what_does_not_open() {
 fn a_server_ends_when_it_has_been_idle_but_not_while_it_has_a_client() {
     in_own_state("a_server_ends_when_it_has_been_idle_but_not_while_it_has_a_client", |dir| {
         let idle = Duration::from_millis(300);
-        let serving = Serving::begin(Options { idle: Some(idle), ..Options::default() });
-        let one = client();
-        create(&one, dir, "t");
+        let (serving, one) = with_pool(Options { idle: Some(idle), ..Options::default() }, dir);
         thread::sleep(3 * idle);
         snapshot(&one, "t@s").unwrap();
         drop(one);
@@ -230,9 +228,7 @@ fn whoever_waits_is_told_that_the_server_has_died() {
 #[test]
 fn a_request_that_waits_is_not_taken_by_a_server_that_ends() {
     in_own_state("a_request_that_waits_is_not_taken_by_a_server_that_ends", |dir| {
-        let serving = Serving::begin(Options::default());
-        let one = client();
-        create(&one, dir, "t");
+        let (serving, one) = with_pool(Options::default(), dir);
         let wait = endless_scrub(&one, "t");
         let waiting = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
         thread::sleep(Duration::from_millis(100));

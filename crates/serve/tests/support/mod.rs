@@ -45,10 +45,34 @@ impl Serving {
         self.thread.take().unwrap().join().unwrap().unwrap();
     }
 
+    /// Ends it while requests wait: it cancels them, and does not wait until its patience is over.
+    pub(crate) fn end_by_cancelling(self) {
+        let begun = Instant::now();
+        self.end();
+        assert!(begun.elapsed() < Duration::from_secs(9), "it was not cancelled");
+    }
+
     /// Waits until it ends by itself.
     pub(crate) fn ended(mut self) {
         self.thread.take().unwrap().join().unwrap().unwrap();
     }
+}
+
+/// A server, and a client of it that has made the pool `t`.
+pub(crate) fn with_pool(options: Options, dir: &Path) -> (Serving, Client) {
+    let (serving, one) = (Serving::begin(options), client());
+    create(&one, dir, "t");
+    (serving, one)
+}
+
+/// As [`with_pool`], with the stream of a snapshot `t/src@s` of a megabyte.
+pub(crate) fn with_stream(dir: &Path) -> (Serving, Client, Vec<u8>) {
+    let (serving, one) = with_pool(Options::default(), dir);
+    new_fs(&one, "t/src").unwrap();
+    fill(&serving.site, "t/src");
+    snapshot(&one, "t/src@s").unwrap();
+    let stream = sent(&one, "t/src@s");
+    (serving, one, stream)
 }
 
 /// A client of the server of this state folder.
