@@ -45,8 +45,11 @@ impl CancelToken {
         self.0.is_some()
     }
 
-    /// An error if the request is to end.
-    fn go_on(&self) -> io::Result<()> {
+    /// Lets a transfer of the request go on.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] as the cause, if the request is to end.
+    pub fn go_on(&self) -> io::Result<()> {
         if self.is_cancelled() { Err(io::Error::other(Error::Cancelled)) } else { Ok(()) }
     }
 }

@@ -103,9 +103,7 @@ impl Stream {
     /// Transfers something, once that is possible, unless the request is ended.
     fn transfer(&self, mut some: impl FnMut(&Stream) -> Result<usize, Errno>) -> io::Result<usize> {
         loop {
-            if self.cancel.is_cancelled() {
-                return Err(io::Error::other(control::Error::Cancelled));
-            }
+            self.cancel.go_on()?;
             if self.kind == Kind::Other && !self.is_ready()? {
                 continue;
             }
