@@ -18,6 +18,8 @@ pub struct SyncCx<'a> {
     pub policy: &'a WritePolicy,
     /// The owners of objects, if space is accounted by user, group and project.
     pub used: Option<&'a dyn UsedBy>,
+    /// Whether blocks wait for the end of the sync ([`zio::Zio::write_late`]), which the caller brings about: those that the next pass writes again.
+    pub late: bool,
 }
 
 /// The recipient of births and deaths of a dataset's blocks (OpenZFS: `dsl_dataset_block_born`,

@@ -325,7 +325,12 @@ impl Objset {
         let write_cx = writer.write_cx();
         let bps = self.zio().write_or_hold(&write_cx, vec![req], &mut writer.held)?;
         let bp = bps.first().copied().ok_or_else(|| self.refused(ObjectId::META_DNODE, "number of root blocks", 0))?;
-        self.zio().write_held(&write_cx, std::mem::take(&mut writer.held))?;
+        let held = std::mem::take(&mut writer.held);
+        if writer.cx.late {
+            self.zio().write_late(&write_cx, held)?
+        } else {
+            self.zio().write_held(&write_cx, held)?
+        }
         writer.log.replace(&root.bp, &bp);
         // MACs are computed by the write pipeline
         if writer.cx.policy.encrypt && raw.is_none() {

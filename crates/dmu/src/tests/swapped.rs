@@ -197,7 +197,7 @@ fn a_dataset_of_the_other_byte_order_is_written() {
                 changed += 1;
             }
             let policy = WritePolicy::default();
-            let cx = SyncCx { txg: Txg(100), pass: 1, owner: &NoOwner, policy: &policy, used: None };
+            let cx = SyncCx { txg: Txg(100), pass: 1, owner: &NoOwner, policy: &policy, used: None, late: false };
             let bp = live.sync(&cx).unwrap();
             assert_eq!(bp.endian(), Endian::Little);
             zio.arc().clear();

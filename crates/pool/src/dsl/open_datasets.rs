@@ -434,6 +434,7 @@ impl Spa {
             owner: &gather,
             policy: &policy,
             used: accounts.as_ref().map(|used| used as &dyn UsedBy),
+            late: false,
         })?;
         let tally = gather.into_tally();
         mos.edit_dataset(tx, head.id, |phys| phys.bp = bp)?;

@@ -11,6 +11,7 @@ use codec::Compress;
 use dmu::{BlockOwner, SyncCx, Tx, WritePolicy};
 use ondisk::{BlkPtr, Uberblock};
 use parking_lot::Mutex;
+use zio::WriteCx;
 
 use crate::Error;
 use crate::spa::bpobj::Delta;
@@ -185,10 +186,13 @@ impl Spa {
             if pass == 1 {
                 first = started.elapsed().as_nanos() as u64;
             }
-            // DTL entries for writes missed in this very txg are written in it
-            let told = !self.tree().has_dirty_dtls() && !self.is_health_unrecorded();
-            if told && !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty() {
-                return Ok((true, first));
+            let converged = !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty();
+            if converged {
+                self.zio.write_late_blocks(&WriteCx { txg: tx.txg(), pass: pass as u32 })?;
+                // DTL entries for writes missed in this very txg are written in it
+                if !self.tree().has_dirty_dtls() && !self.is_health_unrecorded() {
+                    return Ok((true, first));
+                }
             }
             if pass >= PASSES_MAX {
                 let txg = tx.txg();
@@ -247,7 +251,7 @@ impl Spa {
         }
         let owner = MosBlocks { mos, changes: RefCell::default(), objects: &self.changed };
         let policy = self.plain_policy(mos, WritePolicy::mos())?;
-        let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &owner, policy: &policy, used: None };
+        let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &owner, policy: &policy, used: None, late: true };
         self.mos.sync(&cx)?;
         let (grown, free) = owner.changes.into_inner();
         self.mos_delta.lock().add(grown);

@@ -12,12 +12,14 @@
 //!
 //! Uncompressed data is written from the caller's buffer, which then stays in the cache: it is not copied.
 //!
-//! Small batches can be [held](HeldWrites): the levels of a tree then go to the devices together, neighbours as one write.
+//! Small batches can be [held](HeldWrites): the levels of a tree then go to the devices together, neighbours as one write. Those of the MOS wait
+//! for the end of the sync ([`late`]).
 //!
 //! If anything fails, the whole batch fails, and everything that was allocated for it is freed. Blocks that were
 //! overwritten in place stay overwritten: they are not read before the txg is committed.
 mod free;
 mod gang;
+mod late;
 mod log;
 mod place;
 mod pointer;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use vdev::{BlockWrite, VdevType};
 
 use super::place::{Chunk, From, Placer, Planned, Undo};
-use super::prepare::{Batch, Grain, Secrets};
+use super::prepare::{Batch, Grain, Outcome, Secrets};
 use super::{Payload, SpaceSource, WriteCx, WriteReq};
 use crate::{Error, Zio};
 
@@ -18,6 +18,8 @@ use crate::{Error, Zio};
 const CHUNK: usize = 8 << 20;
 /// The largest batch, in bytes, that is held if the caller asks for it.
 const HOLD: usize = 1 << 20;
+/// The largest chunk, in bytes, that one thread prepares alone: to wake others takes longer.
+const ALONE: usize = 128 << 10;
 /// The largest number of chunks being written at a time.
 const WRITERS: usize = 8;
 
@@ -28,8 +30,8 @@ const WRITERS: usize = 8;
 #[must_use = "it is to be written or dropped"]
 #[derive(Debug, Default)]
 pub struct HeldWrites {
-    chunk: Chunk,
-    undo: Undo,
+    pub(super) chunk: Chunk,
+    pub(super) undo: Undo,
 }
 
 impl Zio {
@@ -159,7 +161,7 @@ impl Zio {
     }
 
     /// Writes a chunk to the devices, then inserts its data in the cache. Waits where too few devices are there, if the pool wants that.
-    fn write_chunk(&self, cx: &WriteCx, chunk: Chunk) -> Result<(), Error> {
+    pub(super) fn write_chunk(&self, cx: &WriteCx, chunk: Chunk) -> Result<(), Error> {
         let bytes = |from: From| match from {
             From::Block(n, at, len) => chunk.blocks.get(n).and_then(|block| block.stored.get(at..at.checked_add(len)?)),
             From::Header(n) => chunk.headers.get(n).map(Vec::as_slice),
@@ -182,6 +184,13 @@ impl Zio {
         self.stats().written.add(writes.len() as u64);
         self.stats().written_bytes.add(writes.iter().map(|write| write.data.len() as u64).sum());
         self.count_metadata(&chunk);
+        self.write.late.replaced_by(&chunk);
+        self.settle_cache(&chunk);
+        Ok(())
+    }
+
+    /// Makes the cache show what was written.
+    pub(super) fn settle_cache(&self, chunk: &Chunk) {
         for block in &chunk.blocks {
             if let Some(key) = &block.overwritten {
                 self.arc().remove(key);
@@ -190,7 +199,6 @@ impl Zio {
                 self.arc().insert(key, data);
             }
         }
-        Ok(())
     }
 
     /// Counts the runs of neighbours among the metadata of a chunk. A run counts as the MOS's if its first block is.
@@ -277,13 +285,19 @@ impl Zio {
 
 /// Prepares and places a chunk; its writes are then in the placer.
 fn advance(batch: &Batch<'_>, placer: &mut Placer<'_>, chunk: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
+    let alone = chunk.iter().map(|req| bytes_of(&req.payload)).sum::<usize>() <= ALONE;
+    let prepared = if alone { tasks::inline(|| prepare(batch, chunk)) } else { prepare(batch, chunk) }?;
+    placer.place(prepared)
+}
+
+fn prepare(batch: &Batch<'_>, chunk: Vec<WriteReq>) -> Result<Vec<Outcome>, Error> {
     let prepared = if chunk.iter().any(|req| req.props.encrypt) {
         tasks::map(batch.secrets(chunk)?, |(req, secrets)| batch.prepare(req, &secrets))
     } else {
         let none = Secrets::default();
         tasks::map(chunk, |req| batch.prepare(req, &none))
     };
-    placer.place(prepared.into_iter().collect::<Result<_, _>>()?)
+    prepared.into_iter().collect()
 }
 
 /// Threads that write chunks: one, and one more each time that chunks come faster than they go, as they do where each write takes long, however

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Env, Guid};
 use parking_lot::{Mutex, RwLock};
 
+use super::late::Late;
 use super::{CloneTable, DedupTable, SpaceSource};
 use crate::Zio;
 
@@ -28,6 +29,7 @@ pub(crate) struct WriteSide {
     salts: Mutex<HashMap<Guid, (u64, u64)>>,
     /// Held from the dedup table lookup until missing content has been inserted.
     pub(crate) dedup_order: Mutex<()>,
+    pub(crate) late: Late,
 }
 
 impl Default for WriteSide {
@@ -42,6 +44,7 @@ impl Default for WriteSide {
             outgrown: AtomicBool::new(false),
             salts: Mutex::default(),
             dedup_order: Mutex::new(()),
+            late: Late::default(),
         }
     }
 }

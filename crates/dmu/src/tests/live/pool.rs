@@ -161,7 +161,7 @@ impl TestPool {
     }
 
     pub(crate) fn cx(&self, txg: u64) -> SyncCx<'_> {
-        SyncCx { txg: Txg(txg), pass: 1, owner: &self.ledger, policy: &self.policy, used: None }
+        SyncCx { txg: Txg(txg), pass: 1, owner: &self.ledger, policy: &self.policy, used: None, late: false }
     }
 
     pub(crate) fn sync(&self, os: &Arc<Objset>, txg: u64) -> BlkPtr {

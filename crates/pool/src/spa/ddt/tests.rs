@@ -195,7 +195,7 @@ impl Small {
             }
             let owner = Owner::default();
             let policy = WritePolicy::mos();
-            let cx = SyncCx { txg: self.txg, pass, owner: &owner, policy: &policy, used: None };
+            let cx = SyncCx { txg: self.txg, pass, owner: &owner, policy: &policy, used: None, late: false };
             self.mos.sync(&cx).unwrap();
             for bp in owner.0.into_inner().unwrap() {
                 self.zio.free(self.txg, &bp).unwrap();
