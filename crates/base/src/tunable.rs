@@ -157,7 +157,8 @@ tunables! {
     ZFS_VDEV_MS_COUNT_LIMIT = "zfs_vdev_ms_count_limit", 1 << 17, "most metaslabs of a vdev";
     ZFS_VDEV_MIN_MS_COUNT = "zfs_vdev_min_ms_count", 16, "least metaslabs of a vdev";
     SPA_SLOP_SHIFT = "spa_slop_shift", 5, "1/2^n of a pool is held back, so that a full one can still be freed";
-    SPA_NUM_ALLOCATORS = "spa_num_allocators", 4, "allocators that work side by side in a vdev";
+    SPA_NUM_ALLOCATORS = "spa_num_allocators", 4, "most allocators that work side by side in a vdev";
+    SPA_CPUS_PER_ALLOCATOR = "spa_cpus_per_allocator", 4, "processors of the machine for each of them";
     METASLAB_FORCE_GANGING = "metaslab_force_ganging", (16 << 20) + 1, "blocks from this size on are sometimes ganged, for tests";
     METASLAB_FORCE_GANGING_PCT = "metaslab_force_ganging_pct", 3, "how often they are, in percent";
     ZFS_PREFETCH_DISABLE = "zfs_prefetch_disable", 0, "whether readers are not read ahead of";

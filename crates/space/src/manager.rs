@@ -49,6 +49,14 @@ pub struct SpaceManager {
     released: AtomicU64,
 }
 
+/// The number of allocators (OpenZFS: `spa_alloc_count`). More than work at a time do harm: each has metaslabs of its own, so that blocks written
+/// together are not neighbours.
+fn allocators() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let busy = processors / tunable::SPA_CPUS_PER_ALLOCATOR.get().max(1);
+    usize::try_from(tunable::SPA_NUM_ALLOCATORS.get().min(busy)).unwrap_or(1).clamp(1, 64)
+}
+
 const fn slot(txg: Txg) -> usize {
     (txg.0 % TXG_SLOTS as u64) as usize
 }
@@ -57,7 +65,7 @@ impl SpaceManager {
     /// Creates a manager without vdevs; `loader` reads space maps.
     #[must_use]
     pub fn new(loader: Arc<dyn MetaslabLoader>) -> Self {
-        let allocators = usize::try_from(tunable::SPA_NUM_ALLOCATORS.get()).unwrap_or(1).clamp(1, 64);
+        let allocators = allocators();
         SpaceManager {
             tops: RwLock::default(),
             loader,

@@ -366,9 +366,13 @@ impl PoolSpace {
 
     fn request<'a>(&self, req: &AllocRequest<'a>) -> SpaceRequest<'a> {
         let bm = &req.bm;
-        let place = bm.objset.0 ^ bm.object.0.rotate_left(20) ^ (bm.blkid >> 20).rotate_left(40);
+        let place = match bm.objset {
+            // one thread writes all of it
+            ObjectId::MOS => 0,
+            objset => objset.0 ^ bm.object.0.rotate_left(20) ^ (bm.blkid >> 20).rotate_left(40),
+        };
         // Fibonacci hashing: the upper bits are well mixed
-        let hint = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % tunable::SPA_NUM_ALLOCATORS.get().max(1);
+        let hint = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         SpaceRequest {
             class: self.preferred_class(req),
             txg: req.txg,
