@@ -92,10 +92,15 @@ pub fn sort_by_key<T: Send, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K + Syn
 
 /// Runs `work` with every [`map`] of this thread processed by the thread itself.
 pub fn inline<R>(work: impl FnOnce() -> R) -> R {
-    let before = INLINE.replace(true);
-    let result = work();
-    INLINE.set(before);
-    result
+    /// Puts back what was before, however the work ends.
+    struct Inline(bool);
+    impl Drop for Inline {
+        fn drop(&mut self) {
+            INLINE.set(self.0);
+        }
+    }
+    let _before = Inline(INLINE.replace(true));
+    work()
 }
 
 /// The number of cores that [`map`] uses.

@@ -207,7 +207,10 @@ impl Zio {
         let ahead = AheadSource::default();
         let wanted = blocks.iter().filter(|(bp, bm)| is_plain(bp) && is_missing(bp) && validate(bp, bm).is_ok());
         let planned = wanted.map(|(bp, _)| (bp.dva(0), bp.psize(), bp.birth_physical()));
-        ahead.plan(&self.tree(), ReadMode::Normal, class, planned);
+        // one that is not written yet would be read ahead as what was there before
+        if self.write.late.is_empty() {
+            ahead.plan(&self.tree(), ReadMode::Normal, class, planned);
+        }
         let cx = ReadCx { class, source: &ahead, ..ReadCx::NORMAL };
         for (n, (bp, bm)) in blocks.iter().enumerate() {
             each(n, self.read_logical(bp, bm, (caching, &cx), false));

@@ -87,11 +87,13 @@ fn what_is_written_at_once_is_not_overwritten_at_the_end() {
 }
 
 #[test]
-fn no_more_than_a_megabyte_waits_and_gang_blocks_do_not() {
+fn a_megabyte_is_too_much_and_gang_blocks_do_not_wait() {
     let pool = pool();
     let zio = &pool.zio;
     let blocks: Vec<BlkPtr> = (0..9).map(|n| late(zio, &pass(1), &noise(64 << 10, n), BlkPtr::HOLE)).collect();
-    assert_eq!(zio.stats().written.get(), 18, "two copies each, when there were too many");
+    assert!(zio.is_late_full() && zio.stats().written.get() == 0, "until the pointers are known");
+    zio.write_late_blocks(&pass(1)).unwrap();
+    assert_eq!((zio.is_late_full(), zio.stats().written.get()), (false, 18), "two copies each");
     pool.space.largest.store(1024, Ordering::Relaxed);
     let ganged = late(zio, &pass(1), &noise(16 << 10, 20), BlkPtr::HOLE);
     assert!(ganged.is_gang() && zio.stats().written.get() > 18);

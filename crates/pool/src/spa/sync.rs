@@ -188,7 +188,7 @@ impl Spa {
             }
             let converged = !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty();
             if converged {
-                self.zio.write_late_blocks(&WriteCx { txg: tx.txg(), pass: pass as u32 })?;
+                self.write_late(tx, pass)?;
                 // DTL entries for writes missed in this very txg are written in it
                 if !self.tree().has_dirty_dtls() && !self.is_health_unrecorded() {
                     return Ok((true, first));
@@ -253,10 +253,22 @@ impl Spa {
         let policy = self.plain_policy(mos, WritePolicy::mos())?;
         let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &owner, policy: &policy, used: None, late: true };
         self.mos.sync(&cx)?;
+        if self.zio.is_late_full() {
+            self.write_late(tx, pass)?;
+        }
         let (grown, free) = owner.changes.into_inner();
         self.mos_delta.lock().add(grown);
         self.frees.add(free);
         Ok(())
+    }
+
+    /// Writes the blocks of the MOS that waited for the last pass.
+    fn write_late(&self, tx: &Tx, pass: u64) -> Result<(), Error> {
+        // another machine may have taken the pool meanwhile
+        if let Some(failed) = self.txgs.failed() {
+            return Err(Error::Suspended(failed));
+        }
+        Ok(self.zio.write_late_blocks(&WriteCx { txg: tx.txg(), pass: pass as u32 })?)
     }
 
     /// Books the growth of the MOS. Growth after the last pass is booked with the next txg.

@@ -6,6 +6,8 @@
 //!
 //! Until they are written they are read from here. A write to the address of such a block replaces it: nothing older can come behind it.
 //!
+//! One thread writes here, that of the sync; any may read.
+//!
 //! A block that is freed in its own txg is written nevertheless; its space is not reused before a later txg.
 
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ use super::place::{Chunk, From, Placed, Planned};
 use super::{HeldWrites, WriteCx};
 use crate::{ArcKey, Bookmark, Buf, Error, Zio};
 
-/// The most bytes that are kept; beyond them all are written.
+/// With more bytes than these all are to be written.
 const LATE_MAX: usize = 1 << 20;
 
 /// One copy of a block.
@@ -64,11 +66,15 @@ impl Late {
     fn with<R>(&self, work: impl FnOnce(&mut Waiting) -> R) -> R {
         let mut waiting = self.waiting.lock();
         let done = work(&mut waiting);
+        if waiting.copies.is_empty() {
+            waiting.cached.clear();
+        }
         self.any.store(!waiting.copies.is_empty(), Ordering::Release);
         done
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }
 
@@ -92,10 +98,11 @@ impl Late {
 }
 
 impl Zio {
-    /// Keeps the held blocks for the end of the sync ([`Zio::write_late_blocks`]). They can be read at once.
+    /// Keeps the held blocks for the end of the sync ([`Zio::write_late_blocks`]). They can be read at once, and are not freed if they cannot be written in
+    /// the end: the sync has failed for good then.
     ///
     /// # Errors
-    /// As [`Zio::write_held`], if there are too many to be kept.
+    /// As [`Zio::write_held`], of gang blocks, which are not kept.
     pub fn write_late(&self, cx: &WriteCx, held: HeldWrites) -> Result<(), Error> {
         let whole = |planned: &Planned| match planned.from {
             From::Block(n, 0, len) => held.chunk.blocks.get(n).is_some_and(|block| block.stored.len() == len),
@@ -106,17 +113,23 @@ impl Zio {
             return self.write_held(cx, held);
         }
         let HeldWrites { chunk, undo } = held;
-        self.settle_cache(&chunk);
-        let bytes = self.write.late.with(|waiting| {
+        self.write.late.with(|waiting| {
             for planned in &chunk.writes {
                 let From::Block(n, ..) = planned.from else { continue };
                 let Some(Placed { bm, metadata, stored, .. }) = chunk.blocks.get(n) else { continue };
                 waiting.insert(Copy { dva: planned.dva, bm: *bm, metadata: *metadata, stored: stored.clone() });
             }
             waiting.cached.extend(undo.cached);
-            waiting.bytes
         });
-        if bytes > LATE_MAX { self.write_late_blocks(cx) } else { Ok(()) }
+        self.settle_cache(&chunk);
+        Ok(())
+    }
+
+    /// Whether so much is kept that it is to be written, before the end of the sync. Who reads by the pointers from before a pass finds none of its blocks
+    /// meanwhile: so this is done when the new ones are known.
+    #[must_use]
+    pub fn is_late_full(&self) -> bool {
+        !self.write.late.is_empty() && self.write.late.waiting.lock().bytes > LATE_MAX
     }
 
     /// Writes the blocks that were kept. When it returns, all of them have been written to the devices (not flushed).
