@@ -145,56 +145,41 @@ impl Object {
         cache: &mut LiveCache,
         data: bool,
     ) -> Result<Option<u64>, Error> {
-        let mut at = from;
-        for _ in 0..RETRIES {
-            let dn = live.synced();
-            match self.search_over(live, &dn, &mut at, cache.of(&dn), data) {
-                Err(_) if !Arc::ptr_eq(&live.synced(), &dn) => {}
-                other => return other,
-            }
-        }
-        let dn = live.synced();
-        self.search_over(live, &dn, &mut at, cache.of(&dn), data)
-    }
-
-    fn search_over(
-        &self,
-        live: &LiveDnode,
-        dn: &Arc<DnodePhys>,
-        at: &mut u64,
-        cache: &mut LevelCache,
-        data: bool,
-    ) -> Result<Option<u64>, Error> {
-        let tree = self.tree_of(dn);
+        let (mut at, mut retries) = (from, RETRIES);
         loop {
+            // layers and tree are of one moment: a sync moves blocks from those to this
             let (found, dirty, freed) = {
                 let state = live.state.read();
-                (state.find(*at), state.next_dirty(*at), state.next_freed(*at))
+                (state.find(at), state.next_dirty(at), state.next_freed(at))
             };
             let next = match found {
                 BlockState::End => return Ok(None),
-                BlockState::Dirty(_) if data => return Ok(Some(*at)),
+                BlockState::Dirty(_) if data => return Ok(Some(at)),
                 BlockState::Dirty(_) => at.checked_add(1),
-                BlockState::Hole { .. } if !data => return Ok(Some(*at)),
+                BlockState::Hole { .. } if !data => return Ok(Some(at)),
                 BlockState::Hole { end } => Some(end),
                 // blocks beyond the tree on disk were never written
-                BlockState::Below(_) if !data && *at > dn.maxblkid => return Ok(Some(*at)),
-                BlockState::Below(_) => {
-                    let below = match cache.search(&tree, *at, data)? {
+                BlockState::Below(dn) if !data && at > dn.maxblkid => return Ok(Some(at)),
+                BlockState::Below(dn) => {
+                    let below = match cache.of(&dn).search(&self.tree_of(&dn), at, data) {
+                        Err(_) if retries > 0 && !Arc::ptr_eq(&live.synced(), &dn) => {
+                            retries -= 1;
+                            continue;
+                        }
                         // after the last block on disk
-                        None if !data => dn.maxblkid.checked_add(1),
-                        other => other,
+                        Ok(None) if !data => dn.maxblkid.checked_add(1),
+                        found => found?,
                     };
                     let over = if data { dirty } else { freed };
                     let Some(next) = below.into_iter().chain(over).min() else { return Ok(None) };
-                    if next <= *at && below == Some(*at) {
-                        return Ok(Some(*at));
+                    if next <= at && below == Some(at) {
+                        return Ok(Some(at));
                     }
                     Some(next)
                 }
             };
             match next {
-                Some(next) if next != u64::MAX => *at = next,
+                Some(next) if next != u64::MAX => at = next,
                 _ => return Ok(None),
             }
         }

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use base::{Endian, ObjectId, Txg};
 use ondisk::{BlkPtr, Dva, ObjectType, ObjsetType};
 use parking_lot::Mutex;
-use vdev::{MemoryDevice, VdevTree};
+use vdev::{Device, MemoryDevice, VdevTree};
 use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 
 use crate::sa::SaTable;
 use crate::{BlockOwner, NewObject, Object, Objset, SyncCx, Tx, TxHold, UsedBy, Visit, Walk, WritePolicy, Zap};
+
+/// Bytes of the device.
+pub(crate) const SIZE: u64 = 512 << 20;
 
 /// Space without end.
 struct Bump {
@@ -145,8 +148,12 @@ impl TestPool {
     }
 
     pub(crate) fn new() -> TestPool {
-        const SIZE: u64 = 512 << 20;
-        let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), SIZE - (5 << 20)).unwrap();
+        TestPool::on(Arc::new(MemoryDevice::writable(SIZE)))
+    }
+
+    /// A pool on a device of [`SIZE`].
+    pub(crate) fn on(device: Arc<dyn Device>) -> TestPool {
+        let tree = VdevTree::of_one(device, SIZE - (5 << 20)).unwrap();
         let zio = Arc::new(Zio::new(Arc::new(tree), 8 << 20));
         let fail_after = Arc::new(AtomicI64::new(-1));
         let next = AtomicU64::new(0);

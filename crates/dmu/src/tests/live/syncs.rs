@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Endian, ObjectId, Txg};
 use ondisk::{DnodePhys, ObjectType, ObjsetPhys, ObjsetType, ZilHeader};
 
-use super::pool::TestPool;
+use parking_lot::Mutex;
+use vdev::MemoryDevice;
+use vdev::testing::{Call, Tapped};
+
+use super::pool::{SIZE, TestPool};
 use crate::testing::Rng;
 use crate::{NewObject, Objset, Owner, Special, SyncCx, Tx, UsedBy, Zap};
 
@@ -44,6 +48,39 @@ fn passes_write_what_became_dirty_since() {
         pool.ledger.check(&there);
     }
     assert_eq!(bp.fill(), 1);
+}
+
+#[test]
+fn what_a_sync_writes_while_a_search_reads_is_found() {
+    type Hook = Box<dyn FnOnce() + Send>;
+    let hook: Arc<Mutex<Option<Hook>>> = Arc::default();
+    let device = MemoryDevice::writable(SIZE);
+    let tapped = {
+        let hook = hook.clone();
+        let pass = move |call: &Call| {
+            let due = if let Call::Read(_) = call { hook.lock().take() } else { None };
+            due.into_iter().for_each(|hook| hook());
+            Ok(())
+        };
+        Tapped::new(Arc::new(device), pass)
+    };
+    let pool = Arc::new(TestPool::on(Arc::new(tapped)));
+    let tx = Tx::syncing(Txg(4));
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
+    let object = os.claim_object(&tx, ObjectId(1), &new_object(0)).unwrap();
+    object.write(&tx, 4096 * 5000, &[1; 4096]).unwrap();
+    pool.sync(&os, 4);
+    for (txg, at, data) in [(5, 1500, true), (6, 5001, false)] {
+        object.write(&Tx::syncing(Txg(txg)), 4096 * at, &[2; 4096]).unwrap();
+        pool.zio.arc().clear();
+        let (own, of) = (pool.clone(), os.clone());
+        *hook.lock() = Some(Box::new(move || {
+            own.sync(&of, txg);
+        }));
+        let found = if data { object.next_data(0).unwrap() } else { Some(object.next_hole(4096 * 5000).unwrap()) };
+        assert!(hook.lock().is_none(), "it has read the device");
+        assert_eq!(found, Some(4096 * if data { at } else { at + 1 }));
+    }
 }
 
 #[test]
