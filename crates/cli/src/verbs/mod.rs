@@ -155,13 +155,7 @@ const VERBS: &[Verb] = &[
                 \t\t(--stop, SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for\n\
                 \t\tso long, with --on-demand until nobody needs it; with --state for the pools of that state folder",
         options: "i:S:",
-        longs: &[
-            ("delegation", DELEGATION),
-            ("idle", 'i'),
-            ("on-demand", ON_DEMAND),
-            ("state", 'S'),
-            ("stop", STOP),
-        ],
+        longs: &[("delegation", DELEGATION), ("idle", 'i'), ("on-demand", ON_DEMAND), ("state", 'S'), ("stop", STOP)],
         run: serve::run,
     },
 ];

@@ -27,7 +27,7 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("zfs list nowhere", ""),
     ("zfs send -nv t/fs@one", ""),
     ("zfs send t/fs@one | zfs receive -v t/copy", ""),
-    ("zfs send -R t/fs@one | zfs receive -u t/deep/er", ""),
+    ("zfs create t/deep; zfs send -R t/fs@one | zfs receive -u t/deep/er", ""),
     ("zfs receive t/bad", "not a stream"),
     ("zfs send t/fs@none", ""),
     ("zfs hold tag t/fs@one; zfs holds -H t/fs@one", ""),
