@@ -207,6 +207,13 @@ impl Site {
         }
     }
 
+    /// Notes that a key was unloaded: what sessions of the machine keep open is let go.
+    pub fn key_is_gone(&self) {
+        if let Some(machine) = &self.machine {
+            machine.kept.forget();
+        }
+    }
+
     /// Keeps others that use the pool here from adding and removing vdevs, while `work` does.
     pub(crate) fn alone_with_vdevs<R>(&self, guid: Guid, work: impl FnOnce() -> R) -> R {
         let lent = self.on_loan(guid).map(|(lent, _)| lent);
