@@ -77,15 +77,18 @@ pub(crate) fn leave(record: &Imported, doing: &str, ioc: Ioc) -> Result<(), Fail
     }
 }
 
-/// Writes the command line into the pool's history, which is on disk then with all that came before it, and ends the change.
+/// Writes the command line into the pool's history, and ends the change. A pool that is closed has it on disk then; where the pool stays open it comes there with the next
+/// txg, as in OpenZFS, and the requests themselves are on disk since they were answered.
 pub(crate) fn log_and_close(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    log(spa)?;
+    let who = console::user().real_uid;
+    if here().is_of_machine() {
+        let mut record = NvList::new();
+        record.insert("history command", command_line().as_str());
+        spa.log_request(who, record)?;
+    } else {
+        spa.log_history(who, &command_line())?;
+    }
     here().close_synced(spa)
-}
-
-/// Writes the command line into the pool's history.
-fn log(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    spa.log_history(console::user().real_uid, &command_line())
 }
 
 /// The command line as the history has it: the tool, its verb, its arguments (OpenZFS: `zfs_save_arguments`).

@@ -214,8 +214,16 @@ pub fn lock_memory() -> bool {
         // it stays as it is otherwise
         let _ = setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
     }
-    let is_unlimited = getrlimit(Resource::Memlock).current.is_none();
+    let is_unlimited = getrlimit(Resource::Memlock).current.is_none() || may_lock_all();
     is_unlimited && mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT).is_ok()
+}
+
+/// Whether the limit does not count for this process (`CAP_IPC_LOCK`).
+fn may_lock_all() -> bool {
+    const IPC_LOCK: u32 = 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> IPC_LOCK & 1 == 1)
 }
 
 #[cfg(test)]
