@@ -32,8 +32,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut idle = parsed.text('i').map(|text| seconds(&text)).transpose()?;
     if parsed.has(ON_DEMAND) {
         idle = idle.or(Some(UNNEEDED));
-        // one that begins a process group has a session of its own, or gets none
+        // one that begins a process group has a session of its own, or gets none; the name is for messages about who has a device
         let _own_session = rustix::process::setsid();
+        let _named = std::fs::write("/proc/self/comm", "zuse");
     }
     let runner = Some(Arc::new(CommandLines) as _);
     let options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
