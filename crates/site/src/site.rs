@@ -450,12 +450,17 @@ impl Site {
     /// # Errors
     /// When the pool is suspended.
     pub fn close(&self, spa: &Arc<Spa>) -> Result<(), pool::Error> {
-        if self.on_loan(spa.guid()).is_some() {
-            let synced = spa.sync();
-            self.close_synced(spa)?;
-            return synced;
+        if !self.is_kept_open(spa) {
+            return spa.close();
         }
-        spa.close()
+        let synced = spa.sync();
+        self.close_synced(spa)?;
+        synced
+    }
+
+    /// Whether it is the machine's, on loan or not: it is not closed here.
+    fn is_kept_open(&self, spa: &Arc<Spa>) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.has(spa))
     }
 
     /// As [`Site::close`], if all that was changed is on disk.
@@ -463,7 +468,7 @@ impl Site {
     /// # Errors
     /// As [`Site::close`].
     pub fn close_synced(&self, spa: &Arc<Spa>) -> Result<(), pool::Error> {
-        if self.on_loan(spa.guid()).is_none() {
+        if !self.is_kept_open(spa) {
             return spa.close();
         }
         self.look_again_at(spa.guid());

@@ -260,6 +260,7 @@ fn a_program_beside_the_machine_borrows_its_pools() {
         let none = NvList::new();
         assert_eq!(session.call(Ioc::PoolExport, "t", &none).unwrap_err().errno, Errno::EBUSY);
         // closing leaves it open, and free
+        beside.rest();
         beside.close(&spa).unwrap();
         assert!(!spa.is_stopped());
         drop((control, spa));

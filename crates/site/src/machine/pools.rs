@@ -398,6 +398,12 @@ impl Pools {
         lent.ok().filter(|lent| lent.open.record.guid == record.guid)
     }
 
+    /// Whether this pool is open in its place, or about to be.
+    pub(crate) fn has(&self, spa: &Arc<Spa>) -> bool {
+        let place = self.places.lock().get(&spa.guid()).cloned();
+        place.and_then(|place| place.spa()).is_some_and(|own| Arc::ptr_eq(&own, spa))
+    }
+
     /// Closes a pool, if it is open, and forgets that it is imported.
     ///
     /// # Errors
