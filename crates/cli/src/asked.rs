@@ -2,9 +2,10 @@
 //!
 //! Those that open imported pools: of `zfs` and `zpool` all but a few, and Zuse's own verbs. What is misused, asks for help, or has nothing to do with pools that a server has open, is carried out
 //! where it is: `zdb`, `zstream`, verbs on devices (`-d`), `zpool import` that only looks. So is a command that sets tunables (`zuse -o`): they are those of a process, and the server's
-//! are not one command's.
+//! are not one command's. And one that names files of its process (`/dev/fd/3`, `<(…)` in a shell): a server has others under these names.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::command::Tool;
@@ -12,16 +13,29 @@ use crate::{verbs, zfs, zpool};
 
 /// Verbs of `zpool` that open no pool: the events and the labels of devices can be had without.
 const ALONE: [&str; 2] = ["events", "labelclear"];
+/// What the names of files of a process have in them.
+const OWN_FILES: [&str; 6] = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/self", "/proc/thread-self"];
 
 /// Whether a server is asked to carry out the command `argv`, whose first word is the name that it is called by.
 pub(crate) fn is_asked(argv: &[OsString]) -> bool {
     let Some((program, args)) = argv.split_first() else { return false };
+    if args.iter().any(|arg| names_own_files(arg)) {
+        return false;
+    }
     let name = Path::new(program).file_name().and_then(OsStr::to_str);
     match name {
         Some("zdb" | "zstream" | "zstreamdump") => false,
         Some(name) => of_tool(name, args).unwrap_or_else(|| of_zuse(args)),
         None => of_zuse(args),
     }
+}
+
+/// Whether a word may name a file of this process.
+fn names_own_files(word: &OsStr) -> bool {
+    let parts: Vec<&[u8]> =
+        word.as_bytes().split(|byte| *byte == b'/').filter(|part| ![b"" as &[u8], b"."].contains(part)).collect();
+    let plain = [b"/".as_slice(), &parts.join(&b'/')].concat();
+    OWN_FILES.iter().any(|name| plain.windows(name.len()).any(|part| part == name.as_bytes()))
 }
 
 fn of_tool(name: &str, args: &[OsString]) -> Option<bool> {
@@ -95,6 +109,10 @@ mod tests {
             "zuse ls -d /tmp t:/",
             "zuse ls --help",
             "zuse",
+            "zuse tar -f /dev/fd/7 t/fs:/",
+            "zuse tar -f //dev/./fd/7 t/fs:/",
+            "zuse -L file:///dev/stdin zfs list",
+            "zfs load-key -L file:///proc/self/fd/3 t",
         ] {
             assert!(!asked(line), "{line}");
         }

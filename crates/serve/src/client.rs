@@ -18,6 +18,8 @@ use std::time::Duration;
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use parking_lot::Mutex;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 
 use crate::frame::{DESCRIPTORS_MAX, Kind};
 use crate::message::{self, Answer, Bounds, Call, Hello, Run};
@@ -118,6 +120,12 @@ impl Client {
     #[must_use]
     pub fn server_process(&self) -> u64 {
         self.hello.process
+    }
+
+    /// Whether the server is this user's own.
+    #[must_use]
+    pub fn is_of_this_user(&self) -> bool {
+        socket_peercred(&self.open.0.stream).is_ok_and(|server| server.uid == geteuid())
     }
 
     /// The version of the server.

@@ -31,8 +31,8 @@ pub const SIGNALS: [i32; 6] = [1, 2, 3, 10, 15, 28];
 /// Variables that are taken from a client.
 const TAKEN: [&str; 9] =
     ["TERM", "COLUMNS", "LINES", "LANG", "TZ", "NO_COLOR", "POSIXLY_CORRECT", "ZPOOL_IMPORT_PATH", "ZDB_NO_ZLE"];
-/// The beginning of more of them.
-const TAKEN_PREFIX: &str = "LC_";
+/// The beginnings of more of them.
+const TAKEN_PREFIXES: [&str; 2] = ["LC_", "ZPOOL_SCRIPTS_"];
 
 /// A command line of a client.
 #[derive(Debug)]
@@ -68,7 +68,8 @@ pub trait Runner: Send + Sync {
 /// Whether a variable is taken from a client.
 #[must_use]
 pub fn is_taken(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| TAKEN.contains(&name) || name.starts_with(TAKEN_PREFIX))
+    name.to_str()
+        .is_some_and(|name| TAKEN.contains(&name) || TAKEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 /// Decodes a command line.
@@ -98,7 +99,12 @@ pub(crate) fn prepare(
         let cancel = cancel.clone();
         let command = Command { args, environment, input, output, error, directory, umask, caller, signals, cancel };
         let mut out = NvList::new();
-        out.insert("status", u64::from(runner.run(command, &connection.core().machine)));
+        let status = runner.run(command, &connection.core().machine);
+        // its own words could not be written any more
+        if status != 0 && connection.core().is_ending() {
+            return Answer::failed(Errno::EINTR, "the server has ended while it carried out the command");
+        }
+        out.insert("status", u64::from(status));
         Answer::done(out)
     }))
 }

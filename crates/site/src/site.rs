@@ -207,16 +207,26 @@ impl Site {
         }
     }
 
-    /// Unloads a key that the program had for itself alone, from a pool that it uses with others of a machine. Where a dataset under it is in use it stays loaded.
-    pub fn drop_key(&self, pool: Guid, root: &str) {
-        let record = self.all().ok().and_then(|all| all.into_iter().find(|record| record.guid == pool));
-        let Some(lent) = record.and_then(|record| self.borrow_if_open(&record)) else { return };
-        let _unloaded = match (lent.spa(), lent.read_only()) {
-            (Some(spa), _) => spa.unload_key(root),
-            (None, Some(view)) => view.unload_key(root),
-            (None, None) => Ok(()),
-        };
-        self.key_is_gone();
+    /// Unloads the keys that the program had for itself alone, by pool and encryption root, from pools that it uses with others of a machine. Where others use the pool they may read
+    /// with it: then the last of them unloads it. Where a dataset under it is in use it stays loaded.
+    pub fn drop_keys(&self, keys: &[(Guid, String)]) {
+        if self.machine.is_none() {
+            return;
+        }
+        let all = if keys.is_empty() { Vec::new() } else { self.all().unwrap_or_default() };
+        for (pool, root) in keys {
+            let record = all.iter().find(|record| record.guid == *pool);
+            record.and_then(|record| self.borrow_if_open(record)).into_iter().for_each(|lent| lent.leave_key(root));
+        }
+        let lent = self.lent().clone();
+        for (lent, root) in lent.iter().flat_map(|lent| lent.left_keys().into_iter().map(move |root| (lent, root))) {
+            let _unloaded = match (lent.spa(), lent.read_only()) {
+                (Some(spa), _) => spa.unload_key(&root),
+                (None, Some(view)) => view.unload_key(&root),
+                (None, None) => Ok(()),
+            };
+            self.key_is_gone();
+        }
     }
 
     /// Notes that a key was unloaded: what sessions of the machine keep open is let go.

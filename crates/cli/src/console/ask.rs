@@ -26,6 +26,8 @@ const SOON: Duration = Duration::from_millis(20);
 
 /// The time that a command has to end after a signal. One that goes on, as what it waits for cannot be interrupted, does so without its client.
 const GRACE: Duration = Duration::from_secs(2);
+/// The time for which a server that has too many requests is asked again.
+const BUSY: Duration = Duration::from_secs(30);
 /// The interval at which a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -38,11 +40,12 @@ pub fn by_server(argv: &[OsString]) -> Option<u8> {
     if !Running::new(console, argv).enter(|| crate::asked::is_asked(argv)) {
         return None;
     }
-    let request = begin(argv, umask).ok()??;
-    let answer = match request.wait_for(SOON) {
-        Some(answer) => answer,
-        None => wait(&request),
-    };
+    let until = Instant::now() + BUSY;
+    let mut answer = ask(argv, umask)?;
+    while is_busy(&answer) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+        answer = ask(argv, umask)?;
+    }
     let why = match answer.as_ref().map(status) {
         Ok(Some(status)) => return Some(status),
         Ok(None) => "the server is not understood".to_owned(),
@@ -57,9 +60,23 @@ pub fn by_server(argv: &[OsString]) -> Option<u8> {
     Some(1)
 }
 
-/// Begins the command line; `None` if there is no server.
+/// Asks for the command line once; `None` if there is nobody to ask.
+fn ask(argv: &[OsString], umask: u32) -> Option<Result<NvList, Error>> {
+    match begin(argv, umask) {
+        Ok(request) => request.map(|request| request.wait_for(SOON).unwrap_or_else(|| wait(&request))),
+        Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN => Some(Err(Error::Failed(failed))),
+        Err(_) => None,
+    }
+}
+
+/// Whether the server has too many requests: it has not begun this one.
+fn is_busy(answer: &Result<NvList, Error>) -> bool {
+    matches!(answer, Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN)
+}
+
+/// Begins the command line; `None` if there is no server of this user: another's carries out none for him.
 fn begin(argv: &[OsString], umask: u32) -> Result<Option<Request>, Error> {
-    let Some(client) = Client::connect()? else { return Ok(None) };
+    let Some(client) = Client::connect()?.filter(Client::is_of_this_user) else { return Ok(None) };
     let directory = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let directory = directory.map_err(|e| Error::Unsendable(e.to_string()))?;
     let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());

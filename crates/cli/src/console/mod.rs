@@ -227,7 +227,7 @@ impl Running {
         site::iostats::publish();
         if let Some(site) = self.site.get() {
             let keys = std::mem::take(&mut *self.own_keys.lock().unwrap_or_else(PoisonError::into_inner));
-            self.enter(|| keys.iter().for_each(|(pool, root)| site.drop_key(*pool, root)));
+            self.enter(|| site.drop_keys(&keys));
             site.leave();
         }
         self.enter(|| out::finish(status))

@@ -39,6 +39,7 @@ struct Quiet;
 impl Quiet {
     fn begin() -> io::Result<Quiet> {
         let running = console::current();
+        console::raw_stdin().check_foreground()?;
         let mut before = running.before_question.lock().unwrap_or_else(PoisonError::into_inner);
         let old = termios::tcgetattr(console::raw_stdin())?;
         let mut quiet = old.clone();

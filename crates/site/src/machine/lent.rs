@@ -15,6 +15,8 @@ use crate::Imported;
 pub(super) struct Loans {
     count: Mutex<usize>,
     none: Condvar,
+    /// The encryption roots whose keys were loaded for programs that have ended since, while others used the pool.
+    keys: Mutex<Vec<String>>,
 }
 
 impl Loans {
@@ -55,7 +57,7 @@ impl Drop for Loan {
 /// A pool of a machine on loan: the machine does not close it until this is dropped.
 pub(crate) struct Lent {
     pub(super) open: Open,
-    pub(super) _loan: Loan,
+    pub(super) loan: Loan,
 }
 
 impl Lent {
@@ -86,6 +88,17 @@ impl Lent {
     /// When it is suspended, or its logs cannot be listed.
     pub(crate) fn make_ready(&self, pools: &Pools) -> Result<(), Failed> {
         self.open.make_ready(&pools.site)
+    }
+
+    /// Leaves the key of an encryption root, which was loaded for the borrower alone, to whoever uses the pool last.
+    pub(crate) fn leave_key(&self, root: &str) {
+        self.loan.0.keys.lock().push(root.to_owned());
+    }
+
+    /// The keys that were left, if nobody else uses the pool.
+    pub(crate) fn left_keys(&self) -> Vec<String> {
+        let alone = *self.loan.0.count.lock() == 1;
+        if alone { std::mem::take(&mut *self.loan.0.keys.lock()) } else { Vec::new() }
     }
 
     /// A key was loaded: logs of its datasets may be replayed.

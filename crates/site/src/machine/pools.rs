@@ -191,7 +191,7 @@ impl Open {
 
     /// Lends it: it is not closed until that is dropped.
     fn lend(&self) -> Lent {
-        Lent { open: self.clone(), _loan: Loans::take(&self.shared.loans) }
+        Lent { open: self.clone(), loan: Loans::take(&self.shared.loans) }
     }
 
     /// Locks the vdevs of the record against other threads that add or remove some.
@@ -379,7 +379,12 @@ impl Pools {
             return Ok(Open::new(record, held));
         }
         let spa = self.site.write_seen(&record, filling.expects(&record)).map_err(opening)?;
-        if let Err(e) = self.site.show_changes(&record, &spa) {
+        // what was under way when the pool was last closed goes on, as where a kernel has it
+        let ready = self.site.show_changes(&record, &spa).and_then(|()| {
+            let name = || record.name.clone();
+            spa.resume_scan().map_err(|source| Error::Open { name: name(), source })
+        });
+        if let Err(e) = ready {
             // the error is what counts
             let _closed = self.close_written(&spa);
             return Err(opening(e));
