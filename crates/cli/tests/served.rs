@@ -63,8 +63,12 @@ impl World {
     }
 
     fn serve_with(&mut self, options: &[&str]) {
+        self.serve_as(&[&["serve"], options].concat());
+    }
+
+    fn serve_as(&mut self, words: &[&str]) {
         let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
-        let child = command.arg("serve").args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.server = Some(child.spawn().unwrap());
         let socket = self.path("state").join("server.socket");
         until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
@@ -224,6 +228,23 @@ fn a_server_that_is_killed_loses_nothing_that_was_answered() {
     world.ok("zfs list t/fs@kept && zfs snapshot t/fs@embedded");
     world.serve();
     world.ok("zfs list t/fs@embedded && zfs destroy t/fs@kept");
+}
+
+#[test]
+fn a_scrub_goes_on_in_the_next_server() {
+    let (mut world, _) = World::with_stream();
+    let stop = |world: &mut World| {
+        world.ok("zuse serve --stop");
+        assert!(world.server.take().unwrap().wait().unwrap().success());
+    };
+    stop(&mut world);
+    world.serve_as(&["-o", "vdev_latency_ms=50", "-o", "vdev_latency_depth=1", "serve"]);
+    world.ok("zpool scrub t");
+    stop(&mut world);
+    world.serve();
+    world.ok("timeout 60 zpool wait -t scrub t");
+    let status = world.ok("zpool status t");
+    assert!(status.contains("scrub repaired 0B") && status.contains("with 0 errors"), "{status}");
 }
 
 #[test]
