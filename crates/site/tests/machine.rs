@@ -5,14 +5,15 @@ mod support;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base::Errno;
-use control::{Caller, Ioc, NewVdevs};
+use control::{Caller, Control, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
 use site::import::{How, trial};
 use site::rewind::Policy;
 use site::{Machine, Silent, Site};
-use support::{create, in_own_state, list, machine, new_fs};
+use support::{create, in_own_state, list, machine, new_fs, sited};
 use vdev::create::VdevSpec;
 
 #[test]
@@ -241,5 +242,48 @@ fn events_of_all_processes_are_read_one_by_one() {
         assert!(next().is_err());
         let cleared = call(Ioc::EventsClear, &[]).unwrap();
         assert_eq!(cleared.get_u64("cleared"), Some(classes.len() as u64));
+    });
+}
+
+#[test]
+fn a_program_beside_the_machine_borrows_its_pools() {
+    in_own_state("a_program_beside_the_machine_borrows_its_pools", |dir| {
+        let (_, machine, session) = sited();
+        create(&session, dir);
+        let beside = Site::of_machine(Arc::new(Silent), &machine);
+        let record = beside.find("t").unwrap().unwrap();
+        // it sees what is not closed, and its change is seen
+        let spa = beside.write(&record).unwrap();
+        let control = Control::new(spa.clone(), Caller::default());
+        control.call(Ioc::Create, "t/fs", &list(&[("type", 2i32.into())])).unwrap();
+        assert!(beside.open(&record).unwrap().dataset("t/fs").is_ok());
+        let none = NvList::new();
+        assert_eq!(session.call(Ioc::PoolExport, "t", &none).unwrap_err().errno, Errno::EBUSY);
+        // closing leaves it open, and free
+        beside.rest();
+        beside.close(&spa).unwrap();
+        assert!(!spa.is_stopped());
+        drop((control, spa));
+        session.call(Ioc::PoolExport, "t", &none).unwrap();
+        assert!(beside.find("t").unwrap().is_none() && machine.open_pools().is_empty());
+    });
+}
+
+#[test]
+fn a_machine_that_has_ended_opens_no_pool() {
+    in_own_state("a_machine_that_has_ended_opens_no_pool", |dir| {
+        let (_, machine, session) = sited();
+        create(&session, dir);
+        let beside = Site::of_machine(Arc::new(Silent), &machine);
+        let record = beside.find("t").unwrap().unwrap();
+        let spa = beside.write(&record).unwrap();
+        // what is in use is waited for, and left then
+        let left = machine.end(Duration::from_millis(300)).unwrap_err();
+        assert_eq!((left.errno, machine.open_pools().len()), (Errno::EBUSY, 1));
+        beside.close(&spa).unwrap();
+        machine.end(Duration::from_secs(60)).unwrap();
+        assert!(spa.is_stopped() && machine.open_pools().is_empty());
+        assert_eq!(machine.open("t").unwrap_err().errno, Errno::ECANCELED);
+        assert_eq!(beside.write(&record).map(drop).unwrap_err().errno(), Errno::ECANCELED);
     });
 }

@@ -66,10 +66,7 @@ impl<'a> ImageIn<'a> {
     /// # Errors
     /// [`ImageError`]; what was written before stays.
     pub fn file(&self, file: &File) -> Result<u64, ImageError> {
-        let Some(rest) = Rest::of(file) else {
-            let mut file = file;
-            return self.fill(0..u64::MAX, |_, buf| file.read(buf));
-        };
+        let Some(rest) = Rest::of(file) else { return self.stream(file) };
         self.check(rest.len)?;
         let (mut at, mut bytes) = (0, 0);
         for &(start, end) in &rest.data {
@@ -82,6 +79,14 @@ impl<'a> ImageIn<'a> {
         }
         self.clear(at..rest.len)?;
         Ok(bytes)
+    }
+
+    /// Writes what `input` gives, from the beginning on. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`ImageError`]; what was written before stays.
+    pub fn stream(&self, mut input: impl Read) -> Result<u64, ImageError> {
+        self.fill(0..u64::MAX, |_, buf| input.read(buf))
     }
 
     /// Writes a file or volume of a pool. Ranges that are lost become holes, and are passed to `lost` with the reason. Returns the number of bytes that

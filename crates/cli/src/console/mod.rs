@@ -40,12 +40,14 @@
 //! * `failmode=panic` ends the process.
 //! * The name of the process (`zfs send -V`) is changed by an embedded command only.
 //!
-//! A command has a [`Site`](site::Site) of its own ([`here`]), so that what it has open and has seen is not another's; the locks of devices between two of
-//! them are as between two processes.
+//! A command has a [`Site`](site::Site) of its own ([`here`]), so that what it has seen is not another's. Pools are those that the server has open ([`Console::machine`]), which stay open when
+//! the command ends; without a machine the locks of devices between two commands are as between two processes.
 #![allow(clippy::disallowed_methods)]
 
 #[macro_use]
 mod out;
+mod ask;
+mod client;
 mod here;
 mod signals;
 mod stream;
@@ -64,16 +66,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ::control::Caller;
+use base::Guid;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::fs::Mode;
 use rustix::termios::{Termios, Winsize};
-use site::Site;
+use site::{Machine, Site};
 
+pub use ask::by_server;
+pub(crate) use client::CommandLines;
 pub(crate) use here::{control, here};
 pub(crate) use out::{Out, complain, for_scripts, is_exact, over, print};
-pub(crate) use signals::Questions;
 pub use signals::{ClientSignals, Signals};
+pub(crate) use signals::{Questions, not_ignored};
 pub(crate) use stream::{Input, Stream};
 pub(crate) use terminal::Screen;
 
@@ -96,6 +101,8 @@ pub struct Console {
     pub umask: u32,
     /// The signals that the command gets.
     pub signals: Signals,
+    /// The machine whose open pools the command uses; `None`: it opens and closes its own.
+    pub machine: Option<Machine>,
 }
 
 impl Console {
@@ -121,6 +128,7 @@ impl Console {
             },
             umask: umask_of_process(),
             signals: Signals::OfProcess,
+            machine: None,
         })
     }
 }
@@ -152,6 +160,7 @@ pub(crate) struct Running {
     user: Caller,
     umask: u32,
     signals: Signals,
+    machine: Option<Machine>,
     argv: Vec<OsString>,
     /// The first error in writing standard output.
     broken: OnceLock<io::Error>,
@@ -159,6 +168,8 @@ pub(crate) struct Running {
     exact: AtomicBool,
     /// Locations of keys that were given to the command.
     keys: Mutex<Vec<String>>,
+    /// The pools and encryption roots whose keys were loaded for the command alone.
+    own_keys: Mutex<Vec<(Guid, String)>>,
     site: OnceLock<Site>,
     /// The state of the terminal before the question that is being asked.
     pub(crate) before_question: Mutex<Option<Termios>>,
@@ -178,7 +189,7 @@ impl Drop for Entered {
 impl Running {
     /// The command `argv`, whose first word is the name that it is called by.
     pub(crate) fn new(console: Console, argv: &[OsString]) -> Arc<Running> {
-        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals } = console;
+        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals, machine } = console;
         let stream = |fd: OwnedFd| Stream::new(fd, signals.clone());
         let (stdin, stdout, stderr) = (stream(stdin), stream(stdout), stream(stderr));
         Arc::new(Running {
@@ -192,10 +203,12 @@ impl Running {
             user,
             umask,
             signals,
+            machine,
             argv: argv.to_vec(),
             broken: OnceLock::new(),
             exact: AtomicBool::new(false),
             keys: Mutex::default(),
+            own_keys: Mutex::default(),
             site: OnceLock::new(),
             before_question: Mutex::default(),
             question_watch: OnceLock::new(),
@@ -213,6 +226,8 @@ impl Running {
     pub(crate) fn finish(self: &Arc<Self>, status: u8) -> u8 {
         site::iostats::publish();
         if let Some(site) = self.site.get() {
+            let keys = std::mem::take(&mut *self.own_keys.lock().unwrap_or_else(PoisonError::into_inner));
+            self.enter(|| site.drop_keys(&keys));
             site.leave();
         }
         self.enter(|| out::finish(status))
@@ -344,9 +359,18 @@ pub(crate) fn signals() -> Signals {
     current().signals.clone()
 }
 
-/// Waits. Returns whether the command goes on: an interrupted one does not.
+/// Waits, with no pool kept from being exported. Returns whether the command goes on: an interrupted one does not.
 pub(crate) fn sleep(time: Duration) -> bool {
-    current().signals.sleep(time)
+    let running = current();
+    if let Some(site) = running.site.get() {
+        site.rest();
+    }
+    running.signals.sleep(time)
+}
+
+/// Whether the command is a client's, beside others in this process.
+pub(crate) fn is_of_client() -> bool {
+    matches!(current().signals, Signals::OfClient(_))
 }
 
 /// The time zone of the user.
@@ -366,6 +390,14 @@ pub(crate) fn now() -> Zoned {
 /// Gives the command a key.
 pub(crate) fn give_key(location: String) {
     current().keys.lock().unwrap_or_else(PoisonError::into_inner).push(location);
+}
+
+/// Notes that a key was loaded for the command alone. It goes with the pools that the command has open; one of a machine forgets it at the end of the command.
+pub(crate) fn has_key(pool: Guid, root: &str) {
+    let running = current();
+    if running.machine.is_some() {
+        running.own_keys.lock().unwrap_or_else(PoisonError::into_inner).push((pool, root.to_owned()));
+    }
 }
 
 /// The keys that the command was given.

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::event::PollFlags;
 use rustix::fs::FileType;
+use rustix::{process, termios};
 
 use super::{Running, Signals};
 
@@ -20,6 +21,8 @@ pub(crate) struct Stream {
     signals: Signals,
     /// Set if a write may wait for a reader.
     waits: bool,
+    /// Set if it is the terminal that a server was started in.
+    of_server: bool,
     /// Set if a descriptor that is not open for reading or writing is an empty or bottomless file, as standard input and output of a process are.
     lenient: bool,
 }
@@ -28,7 +31,8 @@ impl Stream {
     pub(super) fn new(fd: OwnedFd, signals: Signals) -> Stream {
         let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
         let waits = matches!(signals, Signals::OfClient(_)) && kind != Ok(FileType::RegularFile);
-        Stream { file: Arc::new(File::from(fd)), signals, waits, lenient: true }
+        let of_server = waits && termios::tcgetsid(&fd).is_ok_and(|session| process::getsid(None) == Ok(session));
+        Stream { file: Arc::new(File::from(fd)), signals, waits, of_server, lenient: true }
     }
 
     /// The same, where it is an error that the descriptor is not open for what is done.
@@ -39,6 +43,22 @@ impl Stream {
     /// The descriptor as a file of its own, whose reads and writes are not interrupted.
     pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// Fails where a read or a change of the terminal would stop the process, a server, with all that it does: in the background of the terminal that it was started in.
+    pub(crate) fn check_foreground(&self) -> io::Result<()> {
+        let is_background = || termios::tcgetpgrp(&*self.file).is_ok_and(|group| group != process::getpgrp());
+        match self.of_server && is_background() {
+            true => Err(io::Error::other(
+                "the server was started in the background of this terminal, and cannot read from it",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a read or write may wait for somebody else, which [`Stream::file`] does not give up when the command is interrupted.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
     }
 
     /// The result of an operation; `otherwise` where the descriptor is not open for it.
@@ -59,6 +79,7 @@ impl AsFd for Stream {
 impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.signals.ready(self.file.as_fd(), PollFlags::IN)?;
+        self.check_foreground()?;
         let done = (&*self.file).read(buf);
         self.if_open(done, 0)
     }

@@ -65,8 +65,12 @@ pub(super) fn put(parsed: &Parsed) -> Outcome {
         }
         let target = file_target(operand)?;
         let files = session.files(&target)?;
-        let input = console::raw_stdin().file()?;
-        files.write_file(target.path(), &input).map_err(|e| told(&target, &e))?;
+        let input = console::raw_stdin();
+        let written = match input.waits() {
+            true => files.write_from(target.path(), input),
+            false => files.write_file(target.path(), &input.file()?),
+        };
+        written.map_err(|e| told(&target, &e))?;
         Ok(0)
     })
 }

@@ -188,7 +188,7 @@ impl Session {
         let exported = !self.devices.is_empty();
         let mut result = Ok(());
         for (name, spa) in self.writing {
-            let closed = if exported { spa.export() } else { spa.close() };
+            let closed = if exported { spa.export() } else { here().close(&spa) };
             if let Err(e) = closed {
                 result = Err(failed(format!("cannot close '{name}': {}", messages::why(&e))));
             }
@@ -274,8 +274,12 @@ impl Session {
             }
             _ => false,
         };
-        if takes && let Err(Failure::Failed(why)) = keys::load(&here().query(pool), &root, None) {
-            eprintln!("warning: {root}: {why}");
+        if takes {
+            match keys::load(&here().query(pool), &root, None) {
+                Ok(_) => console::has_key(pool.guid(), &root),
+                Err(Failure::Failed(why)) => eprintln!("warning: {root}: {why}"),
+                Err(_) => {}
+            }
         }
         if !self.keys.is_empty() && dataset.key_status().map_err(broken)? == KeyStatus::Unavailable {
             eprintln!("warning: none of the keys given fits '{root}'");

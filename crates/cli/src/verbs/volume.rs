@@ -16,8 +16,10 @@ use crate::progress::bar;
 
 /// `put`: standard input.
 pub(super) fn put(volume: &Volume, target: &Target) -> Outcome {
-    let input = console::raw_stdin().file()?;
-    ImageIn::new(volume, &|_| {}).file(&input).map_err(|e| why(target, "standard input", &e))?;
+    let input = console::raw_stdin();
+    let image = ImageIn::new(volume, &|_| {});
+    let written = if input.waits() { image.stream(input) } else { image.file(&input.file()?) };
+    written.map_err(|e| why(target, "standard input", &e))?;
     Ok(0)
 }
 

@@ -1,7 +1,6 @@
 //! `zpool destroy`.
 
 use control::Ioc;
-use site::records;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -23,6 +22,5 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Err(failed(format!("{doing}: one or more devices is read only")));
     }
     writable::leave(&record, &doing, Ioc::PoolDestroy)?;
-    records::forget(record.guid)?;
     Ok(0)
 }

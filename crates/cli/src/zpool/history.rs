@@ -9,8 +9,9 @@ use ondisk::history::EVENT_NAMES;
 
 use crate::columns::in_line;
 use crate::command::Call;
-use crate::console;
+use crate::console::{self, here};
 use crate::error::{Outcome, failed};
+use crate::messages;
 use crate::pools::{self, stdout};
 use crate::users::{self, Who};
 
@@ -28,7 +29,14 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
     let mut out = stdout();
     let mut any = false;
-    let (status, _) = pools::for_each(&names, |pool| {
+    let (status, _) = pools::for_each_record(&names, |record| {
+        // where the pool is open in this process, the last commands may not be on disk yet
+        if let Some(spa) = here().changing(record).filter(|spa| spa.suspended().is_none()) {
+            spa.sync()
+                .map_err(|e| failed(format!("cannot get history for '{}': {}", record.name, messages::why(&e))))?;
+            here().look_again();
+        }
+        let pool = pools::query(record)?;
         any = true;
         writeln!(out, "History for '{}':", pool.name())?;
         let history = pool.call(Ioc::PoolGetHistory, pool.name(), &NvList::new());

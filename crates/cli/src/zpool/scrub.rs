@@ -1,5 +1,7 @@
 //! `zpool scrub` and `zpool resilver`. They run in the background of the open pool, which this command has opened: it waits for them. When it
-//! is interrupted, they resume with the next such command.
+//! is interrupted, they resume with the next such command. In a server they go on, and are waited for with `-w`.
+
+use std::time::Duration;
 
 use base::Errno;
 use control::stats::{Activity, FEATURE_STATS, VdevStat, VdevStats};
@@ -12,9 +14,12 @@ use pool::feature::by_name;
 use site::Imported;
 
 use crate::command::Call;
-use crate::console;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
+
+/// The interval at which the progress is shown.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The operation that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,13 +69,14 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if names.is_empty() && !args.has('a') {
         return Err(usage("missing pool name argument"));
     }
-    Ok(pools::for_each_record(&names, |record| one(record, what))?.0)
+    let waits = args.has('w');
+    Ok(pools::for_each_record(&names, |record| one(record, what, waits))?.0)
 }
 
-fn one(record: &Imported, what: What) -> Result<(), Failure> {
+fn one(record: &Imported, what: What, waits: bool) -> Result<(), Failure> {
     let name = &record.name;
     match what {
-        What::Run(_) | What::Errors => scrub(record, what, &format!("cannot scrub {name}")),
+        What::Run(_) | What::Errors => scrub(record, what, waits, &format!("cannot scrub {name}")),
         What::Stop => stop(record, what, &format!("cannot cancel scrubbing {name}")),
         What::Pause => stop(record, what, &format!("cannot pause scrubbing {name}")),
     }
@@ -125,7 +131,7 @@ fn brief(control: &Control) -> Result<NvList, Failed> {
 }
 
 /// Scrubs. An unfinished resilver is completed first.
-fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
+fn scrub(record: &Imported, what: What, waits: bool, doing: &str) -> Result<(), Failure> {
     let control = console::control(writable::open_as_it_is(record, doing)?);
     let spa = control.spa();
     let cannot = |e: Failed| failed(format!("{doing}: {}", messages::why_failed(&e)));
@@ -141,7 +147,9 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     if what != What::Errors {
         warn_of_checkpoint(&control, doing)?;
     }
-    wait(&control).map_err(cannot)?;
+    if waits || !here().is_of_machine() {
+        wait(&control).map_err(cannot)?;
+    }
     writable::close(spa, doing)
 }
 
@@ -149,16 +157,25 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
 fn wait(control: &Control) -> Result<(), Failed> {
     let config = brief(control)?;
     let total = config.get_nvlist(key::VDEV_TREE).map_or(0, |root| VdevStats::of(root).get(VdevStat::Alloc));
+    let (spa, cancel) = (control.spa(), console::signals().cancel());
     let bar = crate::progress::bar(total, false);
-    let ended = control.spa().scan_wait(&mut |figures| {
-        bar.set_position(figures.bytes);
-        if figures.lost > 0 {
-            bar.set_message(format!("{} damaged", figures.lost));
+    let ended = loop {
+        match spa.scan_wait_for(LOOK) {
+            // it goes on in the background
+            Ok(false) if cancel.is_cancelled() => break Err(control::Error::Cancelled.into()),
+            Ok(false) => {}
+            Ok(true) => break Ok(()),
+            Err(e) => break Err(e.into()),
         }
-    });
+        if let Some(figures) = spa.scan_figures() {
+            bar.set_position(figures.bytes);
+            if figures.lost > 0 {
+                bar.set_message(format!("{} damaged", figures.lost));
+            }
+        }
+    };
     bar.finish_and_clear();
-    ended?;
-    Ok(())
+    ended
 }
 
 /// `zpool resilver`: reads the data that devices missed, and writes it to them.
@@ -175,7 +192,9 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
         input.insert("scan_command", 0u64);
         let begun = control.call(Ioc::PoolScrub, &record.name, &input);
         begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
-        wait(&control).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+        if !here().is_of_machine() {
+            wait(&control).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+        }
         writable::close(control.spa(), &doing)
     };
     Ok(pools::for_each_record(&names, one)?.0)
