@@ -54,7 +54,7 @@ mod zone;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, IsTerminal, LineWriter};
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,6 +66,7 @@ use std::time::Duration;
 use ::control::Caller;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use mounts::{How, Mounts};
 use rustix::fs::Mode;
 use rustix::termios::{Termios, Winsize};
 use site::Site;
@@ -96,6 +97,8 @@ pub struct Console {
     pub umask: u32,
     /// The signals that the command gets.
     pub signals: Signals,
+    /// The mounts of the process that owns the pools; `None`: nothing is mounted here.
+    pub mounts: Option<Arc<Mounts>>,
 }
 
 impl Console {
@@ -121,6 +124,7 @@ impl Console {
             },
             umask: umask_of_process(),
             signals: Signals::OfProcess,
+            mounts: None,
         })
     }
 }
@@ -152,6 +156,9 @@ pub(crate) struct Running {
     user: Caller,
     umask: u32,
     signals: Signals,
+    mounts: Option<Arc<Mounts>>,
+    /// How each file system was mounted when that was shown first, by name.
+    shown_mounts: OnceLock<HashMap<String, How>>,
     argv: Vec<OsString>,
     /// The first error in writing standard output.
     broken: OnceLock<io::Error>,
@@ -178,7 +185,7 @@ impl Drop for Entered {
 impl Running {
     /// The command `argv`, whose first word is the name that it is called by.
     pub(crate) fn new(console: Console, argv: &[OsString]) -> Arc<Running> {
-        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals } = console;
+        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals, mounts } = console;
         let stream = |fd: OwnedFd| Stream::new(fd, signals.clone());
         let (stdin, stdout, stderr) = (stream(stdin), stream(stdout), stream(stderr));
         Arc::new(Running {
@@ -192,6 +199,8 @@ impl Running {
             user,
             umask,
             signals,
+            mounts,
+            shown_mounts: OnceLock::new(),
             argv: argv.to_vec(),
             broken: OnceLock::new(),
             exact: AtomicBool::new(false),
@@ -342,6 +351,24 @@ pub(crate) fn argv() -> Vec<OsString> {
 /// The signals of the command.
 pub(crate) fn signals() -> Signals {
     current().signals.clone()
+}
+
+/// The mounts of this process, if it mounts anything.
+pub(crate) fn mounts() -> Option<Arc<Mounts>> {
+    current().mounts.clone()
+}
+
+/// How a file system is mounted, as the command shows it: each time as it was when it was asked first. `None` if it is not mounted.
+pub(crate) fn shown_mount(name: &str) -> Option<How> {
+    let running = current();
+    let table = running.mounts.as_ref()?;
+    let all = || table.list().iter().map(|mount| (mount.name(), mount.how())).collect();
+    running.shown_mounts.get_or_init(all).get(name).copied()
+}
+
+/// Whether the command is to end.
+pub(crate) fn is_interrupted() -> bool {
+    current().signals.check().is_err()
 }
 
 /// Waits. Returns whether the command goes on: an interrupted one does not.

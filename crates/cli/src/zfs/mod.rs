@@ -18,6 +18,7 @@ mod list;
 mod listed;
 mod load_key;
 mod mount;
+mod mounting;
 mod new_dataset;
 mod progress;
 mod receive;
@@ -34,6 +35,8 @@ mod userspace;
 mod volume;
 mod wait;
 mod words;
+
+pub(crate) use mounting::of_pool::{disable, enable, mount_root};
 
 use std::ffi::OsString;
 use std::io::{self, Write};

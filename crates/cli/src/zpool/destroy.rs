@@ -5,7 +5,7 @@ use site::records;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{pools, writable, zfs};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -22,7 +22,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if record.readonly {
         return Err(failed(format!("{doing}: one or more devices is read only")));
     }
+    let unmounted = zfs::disable(record.guid, call.args.has('f')).map_err(|failure| match failure {
+        Failure::Failed(why) => failed(format!("{why}\ncould not destroy '{name}': could not unmount datasets")),
+        other => other,
+    })?;
     writable::leave(&record, &doing, Ioc::PoolDestroy)?;
     records::forget(record.guid)?;
+    unmounted();
     Ok(0)
 }
