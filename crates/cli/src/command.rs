@@ -73,8 +73,7 @@ impl Tool {
             }
             _ => {}
         }
-        let name = self.aliases.iter().find(|(alias, _)| *alias == verb).map_or(&*verb, |(_, name)| name);
-        let name = if name.contains('=') { "set" } else { name };
+        let name = self.verb(&verb);
         let Some(command) = self.find(name) else {
             eprintln!("unrecognized command '{name}'");
             return self.usage(None, false);
@@ -89,6 +88,20 @@ impl Tool {
             }
             Err(failure) => report(&failure),
         }
+    }
+
+    /// The verb and arguments of a command line that can be carried out; `None` for one that is misused, asks for help, or is not in this version.
+    pub(crate) fn parse(&self, args: &[OsString]) -> Option<(&'static str, Parsed)> {
+        let (verb, rest) = args.split_first()?;
+        let command = self.find(self.verb(verb.to_str()?))?;
+        command.run?;
+        Some((command.name, args::parse(command.options, command.longs, rest).ok()?))
+    }
+
+    /// The verb that a word stands for.
+    fn verb<'a>(&self, word: &'a str) -> &'a str {
+        let name = self.aliases.iter().find(|(alias, _)| *alias == word).map_or(word, |(_, name)| name);
+        if name.contains('=') { "set" } else { name }
     }
 
     fn find(&self, name: &str) -> Option<&'static Command> {

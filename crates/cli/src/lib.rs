@@ -17,6 +17,7 @@ mod console;
 mod advice;
 mod answers;
 mod args;
+mod asked;
 mod columns;
 mod command;
 mod error;
@@ -43,7 +44,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use console::Running;
-pub use console::{ClientSignals, Console, Signals};
+pub use console::{ClientSignals, Console, Signals, by_server};
 
 /// Runs the command `argv`, whose first word is the name that it is called by, with this console. Returns the exit status. Commands with different
 /// consoles can run at once, in threads of one process.
@@ -78,6 +79,7 @@ fn part_of(name: &OsStr, args: &[OsString]) -> Option<u8> {
     match name.to_str()? {
         "zfs" => Some(zfs::main(args)),
         "zpool" => Some(zpool::main(args)),
+        asked::MOUNT_HELPER => Some(zfs::mount_helper(args)),
         "zdb" => Some(zdb::main(args)),
         "zstream" => Some(zstream::main(args)),
         "zstreamdump" => Some(zstream::main_dump(args)),
@@ -91,6 +93,10 @@ fn zuse(mut args: &[OsString]) -> u8 {
         match args {
             [flag, setting, rest @ ..] if flag == "-o" => {
                 let setting = setting.to_string_lossy();
+                if console::is_of_client() {
+                    eprintln!("-o {setting}: the tunables of a server are not one command's");
+                    return 2;
+                }
                 let set = setting.split_once('=').ok_or_else(|| format!("-o {setting}: NAME=VALUE is expected"));
                 if let Err(message) = set.and_then(|(name, value)| base::tunable::set(name, value)) {
                     eprintln!("{message}");

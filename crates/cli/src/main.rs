@@ -17,6 +17,9 @@ fn main() -> ExitCode {
     if let Some(status) = site::agent::run(argv.get(1..).unwrap_or_default()) {
         return ExitCode::from(status);
     }
+    if let Some(status) = zuse_cli::by_server(&argv) {
+        return ExitCode::from(status);
+    }
     let console = match Console::of_process() {
         Ok(console) => console,
         Err(e) => {

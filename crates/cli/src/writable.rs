@@ -1,7 +1,7 @@
 //! Imported pools, opened for a change.
 //!
 //! A command that changes a pool opens it for writing, does its work, writes its command line into the pool's history,
-//! and closes the pool. The [`site`] waits for other processes that have it.
+//! and closes the pool. The [`site`] waits for other processes that have it. In a server the pool is open already, and stays so.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use control::Ioc;
 use nvlist::NvList;
 use pool::{Activity, Spa};
-use site::Imported;
+use site::{Imported, records};
 
 use crate::console::here;
 use crate::error::{Failure, failed};
@@ -20,7 +20,7 @@ use crate::{console, messages};
 /// missed writes are brought up to date.
 pub(crate) fn open(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
     let spa = open_as_it_is(record, doing)?;
-    here().catch_up(&spa);
+    here().make_ready(&spa);
     Ok(spa)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn open_as_it_is(record: &Imported, doing: &str) -> Result<Arc<Spa>, 
 
 /// Ends a change: the command line is written to the history, and everything to the devices.
 pub(crate) fn close(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
-    log(spa).and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
+    log_and_close(spa).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 /// Opens a pool, sends it one request, and closes it.
@@ -64,15 +64,27 @@ pub(crate) fn ask(spa: &Arc<Spa>, doing: &str, ioc: Ioc, input: &NvList) -> Resu
     done.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))
 }
 
-/// Opens a pool, and exports or destroys it; the command line is written to its history first.
+/// Opens a pool, exports or destroys it, and forgets it; the command line is written to its history first.
 pub(crate) fn leave(record: &Imported, doing: &str, ioc: Ioc) -> Result<(), Failure> {
     let mut input = NvList::new();
     input.insert("message", command_line().as_str());
-    ask(&open(record, doing)?, doing, ioc, &input).map(drop)
+    match here().leave_pool(record, ioc, &input, console::user()) {
+        Some(left) => left.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e)))),
+        None => {
+            ask(&open(record, doing)?, doing, ioc, &input)?;
+            Ok(records::forget(record.guid)?)
+        }
+    }
+}
+
+/// Writes the command line into the pool's history, which is on disk then with all that came before it, and ends the change.
+pub(crate) fn log_and_close(spa: &Arc<Spa>) -> Result<(), pool::Error> {
+    log(spa)?;
+    here().close_synced(spa)
 }
 
 /// Writes the command line into the pool's history.
-pub(crate) fn log(spa: &Arc<Spa>) -> Result<(), pool::Error> {
+fn log(spa: &Arc<Spa>) -> Result<(), pool::Error> {
     spa.log_history(console::user().real_uid, &command_line())
 }
 

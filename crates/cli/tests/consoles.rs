@@ -135,6 +135,8 @@ fn console(asked: &Asked, stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd, sign
         user: process.user,
         umask: process.umask,
         signals: Signals::OfClient(signals.clone()),
+        machine: None,
+        mounts: None,
     }
 }
 

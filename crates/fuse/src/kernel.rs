@@ -26,7 +26,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 
 use crate::{Error, Options, Seen, Unmount};
 
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 /// The type in the mount table.
 const TYPE: &str = "fuse.zfs";
 const HELPER: &str = "fusermount3";

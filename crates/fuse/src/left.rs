@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -19,6 +20,12 @@ pub struct Seen {
     pub source: String,
     /// The mount point.
     pub path: PathBuf,
+}
+
+/// Returns whether this system has FUSE.
+#[must_use]
+pub fn is_available() -> bool {
+    Path::new(kernel::DEVICE).exists()
 }
 
 /// Returns the mounts of file systems of this kind in the mount table, in its order; none if it cannot be read.
@@ -45,9 +52,10 @@ fn is_dead(path: &Path) -> bool {
     let (tell, told) = channel();
     let asked = path.to_owned();
     let ask = move || {
-        let dead = std::fs::symlink_metadata(&asked).is_err_and(|error| {
-            [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-        });
+        // what the kernel has cached is not asked for
+        let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+        let asked = rustix::fs::statx(rustix::fs::CWD, &asked, how, StatxFlags::BASIC_STATS);
+        let dead = asked.is_err_and(|errno| [Errno::NOTCONN, Errno::CONNABORTED].contains(&errno));
         // nobody may wait any more
         let _ = tell.send(dead);
     };

@@ -123,7 +123,7 @@ mod waiters;
 mod xattrs;
 
 pub use error::Error;
-pub use left::{Seen, all_mounts, unmount_dead};
+pub use left::{Seen, all_mounts, is_available, unmount_dead};
 pub use mount::{Mount, Unmount};
 pub use notify::Notifier;
 pub use options::Options;

@@ -65,6 +65,12 @@ impl Quota {
     pub(crate) fn used(&self) -> usize {
         self.used.lock().all
     }
+
+    /// As many the owner has.
+    pub(crate) fn used_by_owner(&self) -> usize {
+        let used = self.used.lock();
+        used.all - used.strangers
+    }
 }
 
 impl Drop for Permit {
@@ -94,7 +100,7 @@ mod tests {
         let of_another: Vec<Permit> = (0..2).filter_map(|_| quota.take(Some(8))).collect();
         assert_eq!(of_another.len(), 1);
         let of_owner: Vec<Permit> = (0..3).filter_map(|_| quota.take(None)).collect();
-        assert_eq!((of_owner.len(), quota.used()), (2, 6));
+        assert_eq!((of_owner.len(), quota.used(), quota.used_by_owner()), (2, 6, 2));
         assert!(quota.take(Some(8)).is_none());
         of_one.clear();
         assert!(quota.take(Some(8)).is_some());

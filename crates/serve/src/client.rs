@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ use crate::wire;
 
 /// The time that a server has to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(10);
+
+/// The interval at which it is looked whether a server has ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Why there is no answer, or no server.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +143,7 @@ impl Client {
         self.begin(Kind::Call, &body, files)
     }
 
-    /// Begins a command line, with these as standard input, output and error, in this directory. Its answer has `status`.
+    /// Begins a command line, with these as standard input, output and error, in this directory, with this umask. Its answer has `status`.
     ///
     /// # Errors
     /// When it cannot be sent.
@@ -149,11 +152,24 @@ impl Client {
         args: Vec<OsString>,
         stdio: [BorrowedFd<'_>; 3],
         directory: impl AsFd,
+        umask: u32,
     ) -> Result<Request, Error> {
         let environment = std::env::vars_os().filter(|(name, _)| crate::run::is_taken(name)).collect();
-        let body = Run { args, environment }.encode().map_err(|e| Error::Unsendable(e.to_string()))?;
+        let body = Run { args, environment, umask }.encode().map_err(|e| Error::Unsendable(e.to_string()))?;
         let [input, output, error] = stdio;
         self.begin(Kind::Run, &body, &[input, output, error, directory.as_fd()])
+    }
+
+    /// Has the server end, and waits until it has: no pool is open there any more.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn end_server(&self) -> Result<(), Error> {
+        self.begin(Kind::End, &[], &[])?.wait()?;
+        while site::seat::is_taken() {
+            thread::sleep(LOOK);
+        }
+        Ok(())
     }
 
     fn begin(&self, kind: Kind, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<Request, Error> {
@@ -171,7 +187,7 @@ impl Client {
             Waiting::For(all) => drop(all.insert(id, sender)),
             Waiting::Over(why) => return Err(Error::Gone(why.clone())),
         }
-        let request = Request { open: self.open.clone(), id, answer };
+        let request = Request { to: Signals { open: self.open.clone(), id }, answer };
         match link.send(kind, id, body, files) {
             Ok(()) => Ok(request),
             // the answer may say why
@@ -241,9 +257,25 @@ impl Link {
 /// A request that was begun. Dropping it cancels it.
 #[derive(Debug)]
 pub struct Request {
+    to: Signals,
+    answer: Receiver<Answer>,
+}
+
+/// Passes signals on to a command line, from any thread.
+#[derive(Clone, Debug)]
+pub struct Signals {
     open: Arc<Open>,
     id: u64,
-    answer: Receiver<Answer>,
+}
+
+impl Signals {
+    /// Passes one on.
+    pub fn pass(&self, signal: i32) {
+        if let Ok(body) = message::encode_signal(signal) {
+            // without a connection it has ended
+            let _sent = self.open.0.send(Kind::Signal, self.id, &body, &[]);
+        }
+    }
 }
 
 impl Request {
@@ -252,31 +284,43 @@ impl Request {
     /// # Errors
     /// As [`Error`] says.
     pub fn wait(&self) -> Result<NvList, Error> {
-        match self.answer.recv() {
-            Ok(answer) if answer.errno == Answer::DONE => Ok(answer.out),
-            Ok(answer) => Err(failed(answer).into()),
-            Err(_) => Err(Error::Gone(self.open.0.why())),
+        self.answer.recv().map_or_else(|_| Err(self.gone()), of_answer)
+    }
+
+    /// As [`Request::wait`], no longer than that; `None` if there is no answer yet.
+    pub fn wait_for(&self, time: Duration) -> Option<Result<NvList, Error>> {
+        match self.answer.recv_timeout(time) {
+            Ok(answer) => Some(of_answer(answer)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(self.gone())),
         }
+    }
+
+    fn gone(&self) -> Error {
+        Error::Gone(self.to.open.0.why())
     }
 
     /// Has it end, if it waits for something. Its answer comes nevertheless.
     pub fn cancel(&self) {
         // without a connection it has ended
-        let _sent = self.open.0.send(Kind::Cancel, self.id, &[], &[]);
+        let _sent = self.to.open.0.send(Kind::Cancel, self.to.id, &[], &[]);
     }
 
-    /// Passes a signal on to a command line.
-    pub fn signal(&self, signal: i32) {
-        if let Ok(body) = message::encode_signal(signal) {
-            let _sent = self.open.0.send(Kind::Signal, self.id, &body, &[]);
-        }
+    /// What passes signals on to it, if it is a command line.
+    #[must_use]
+    pub fn signals(&self) -> Signals {
+        self.to.clone()
     }
+}
+
+fn of_answer(answer: Answer) -> Result<NvList, Error> {
+    if answer.errno == Answer::DONE { Ok(answer.out) } else { Err(failed(answer).into()) }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let is_answered = match &mut *self.open.0.waiting.lock() {
-            Waiting::For(all) => all.remove(&self.id).is_none(),
+        let is_answered = match &mut *self.to.open.0.waiting.lock() {
+            Waiting::For(all) => all.remove(&self.to.id).is_none(),
             Waiting::Over(_) => true,
         };
         if !is_answered {

@@ -15,6 +15,7 @@ use std::thread;
 
 use base::Errno;
 use control::{CancelToken, Canceller};
+use nvlist::NvList;
 use parking_lot::Mutex;
 use site::Session;
 
@@ -99,7 +100,6 @@ impl Connection {
         if hello.encode().is_ok_and(|hello| self.send(Kind::Hello, 0, &hello)) {
             self.take_all();
         }
-        self.close();
     }
 
     /// Takes frames until the connection is closed, or one comes after which nothing can be understood.
@@ -155,6 +155,17 @@ impl Connection {
                 self.begin(id, Some(signals), |connection| {
                     run::prepare(connection, &frame.body, frame.descriptors, received)
                 });
+            }
+            Some(Kind::End) => {
+                let is_owner = self.peer.is_owner(self.core.owner);
+                let answer = match is_owner {
+                    true => Answer::done(NvList::new()),
+                    false => Answer::failed(Errno::EPERM, "permission denied"),
+                };
+                self.answer(id, answer);
+                if is_owner {
+                    self.core.told.stop();
+                }
             }
             Some(Kind::Hello | Kind::Answer) | None => {
                 self.answer(id, Answer::failed(Errno::ZFS_ERR_IOC_CMD_UNAVAIL, "a frame of this kind is no request"));

@@ -1,6 +1,7 @@
 //! What the connections of a server share.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,6 +12,7 @@ use crate::bounds::Quota;
 use crate::connection::Connection;
 use crate::peer::Peer;
 use crate::run::Runner;
+use crate::server::Stop;
 
 pub(crate) struct Core {
     pub(crate) machine: Machine,
@@ -21,11 +23,27 @@ pub(crate) struct Core {
     pub(crate) requests: Arc<Quota>,
     live: Mutex<HashMap<u64, Weak<Connection>>>,
     ending: AtomicBool,
+    /// A client may end the server.
+    pub(crate) told: Stop,
+}
+
+/// A connection that is served; until dropped, also by a panic. Its requests end then.
+struct Live<'a> {
+    core: &'a Core,
+    number: u64,
+    connection: &'a Connection,
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        self.connection.close();
+        self.core.live.lock().remove(&self.number);
+    }
 }
 
 impl Core {
-    pub(crate) fn new(machine: Machine, runner: Option<Arc<dyn Runner>>) -> Core {
-        Core {
+    pub(crate) fn new(machine: Machine, runner: Option<Arc<dyn Runner>>) -> io::Result<Core> {
+        Ok(Core {
             machine,
             owner: site::records::owner(),
             runner,
@@ -33,7 +51,8 @@ impl Core {
             requests: Quota::of_requests(),
             live: Mutex::default(),
             ending: AtomicBool::new(false),
-        }
+            told: Stop::new()?,
+        })
     }
 
     /// The user of a peer, if it is not the owner: for these there are other bounds.
@@ -49,10 +68,10 @@ impl Core {
     /// Serves a connection, the one with this number, until it is closed.
     pub(crate) fn serve(&self, number: u64, connection: &Arc<Connection>) {
         self.live.lock().insert(number, Arc::downgrade(connection));
+        let _live = Live { core: self, number, connection };
         if !self.is_ending() {
             connection.serve();
         }
-        self.live.lock().remove(&number);
     }
 
     /// Takes no more requests, and ends what those wait for that are in flight.

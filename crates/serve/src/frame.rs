@@ -39,10 +39,13 @@ pub enum Kind {
     Run = 5,
     /// A signal for a command line.
     Signal = 6,
+    /// The server is to end. It has no body.
+    End = 7,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Hello, Kind::Call, Kind::Answer, Kind::Cancel, Kind::Run, Kind::Signal];
+    const ALL: [Kind; 7] =
+        [Kind::Hello, Kind::Call, Kind::Answer, Kind::Cancel, Kind::Run, Kind::Signal, Kind::End];
 
     /// The kind with this number; `None` if there is none.
     #[must_use]

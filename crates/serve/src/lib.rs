@@ -39,9 +39,11 @@ pub mod message;
 pub mod peer;
 mod run;
 mod server;
+mod start;
 pub mod wire;
 
-pub use client::{Client, Error, Request};
+pub use client::{Client, Error, Request, Signals};
 pub use peer::Peer;
 pub use run::{Command, Runner, SIGNALS, is_taken};
-pub use server::{Options, Server, Stop};
+pub use server::{Ending, InUse, Options, Server, Stop};
+pub use start::start;

@@ -6,8 +6,9 @@
 //! | `Call` | `ioc` (string): the name of the request ([`Ioc::name`]); `name` (string): what it is about; `input` (nvlist) |
 //! | `Answer` | `errno` (int32): 0 if it was done; `error` (string): why not; `out` (nvlist): also of a request that failed |
 //! | `Cancel` | none |
-//! | `Run` | `args` (string array): the words of the command line, the name of the program first; `environment` (nvlist of strings) |
+//! | `Run` | `args` (string array): the words of the command line, the name of the program first; `environment` (nvlist of strings); `umask` (uint32) |
 //! | `Signal` | `signal` (int32) |
+//! | `End` | none |
 //!
 //! The numbers `fd` and `input_fd` in an `input` are places among the descriptors of the frame, from 0 on. The answer to a `Run` has `status` (uint64), the exit status, in its `out`. What is
 //! not named here is passed over.
@@ -162,9 +163,17 @@ impl Call {
     /// As [`BadBody`] says.
     pub fn decode(body: &[u8], bounds: &Bounds) -> Result<Call, BadBody> {
         let mut list = unpack(body, bounds)?;
-        let named = text(&list, "ioc")?;
+        let call = Call::take(&mut list);
+        if let Some(input) = list.get_nvlist_mut("input") {
+            wipe(input);
+        }
+        call
+    }
+
+    fn take(list: &mut NvList) -> Result<Call, BadBody> {
+        let named = text(list, "ioc")?;
         let ioc = Ioc::ALL.into_iter().find(|ioc| ioc.name() == named).ok_or(BadBody::NoSuchRequest(named))?;
-        Ok(Call { ioc, name: text(&list, "name")?, input: take_list(&mut list, "input")? })
+        Ok(Call { ioc, name: text(list, "name")?, input: take_list(list, "input")? })
     }
 }
 
@@ -233,7 +242,12 @@ pub struct Run {
     pub args: Vec<OsString>,
     /// Variables of the environment, not only those that are taken.
     pub environment: Vec<(OsString, OsString)>,
+    /// The permissions that new files lack.
+    pub umask: u32,
 }
+
+/// The umask of a client that does not tell its own.
+const UMASK: u32 = 0o077;
 
 impl Run {
     /// The body.
@@ -248,6 +262,7 @@ impl Run {
             environment.insert(name.as_bytes(), Value::String(NvString::from(value.as_bytes())));
         }
         list.insert("environment", environment);
+        list.insert("umask", self.umask);
         pack(&list)
     }
 
@@ -268,6 +283,7 @@ impl Run {
         Ok(Run {
             args: words.into_iter().map(|word| OsString::from_vec(word.into_bytes())).collect(),
             environment: environment.iter_bytes().filter_map(variable).collect(),
+            umask: list.get_u32("umask").unwrap_or(UMASK),
         })
     }
 }
@@ -309,7 +325,7 @@ mod tests {
         let hello = Hello { version: "0.2.0".into(), process: 7 };
         assert_eq!(Hello::decode(&hello.encode().unwrap(), &Bounds::SERVER).unwrap(), hello);
         let words: Vec<OsString> = vec!["zfs".into(), "list".into(), OsString::from_vec(vec![b'a', 0xff])];
-        let run = Run { args: words, environment: vec![("LANG".into(), "C".into())] };
+        let run = Run { args: words, environment: vec![("LANG".into(), "C".into())], umask: 0o22 };
         assert_eq!(Run::decode(&run.encode().unwrap(), &Bounds::OWNER).unwrap(), run);
         assert_eq!(decode_signal(&encode_signal(2).unwrap(), &Bounds::OTHERS).unwrap(), 2);
     }

@@ -4,6 +4,7 @@
 //!
 //! # What of the client a command has
 //! * Its words, and as descriptors, in this order: standard input, output and error, and its directory. The size of a terminal is asked of the descriptor.
+//! * Its umask. Files of the host that a command makes lack what the umask of the server says, too.
 //! * Of its environment what changes how words are read and something is shown ([`is_taken`]). What changes where pools are looked for, what runs, or how the engine works (`ZUSE_STATE`, `HOME`, `PATH`, `ZUSE_TUNABLES`) is
 //!   that of the server.
 //! * Signals that the client passes on (`Signal`), each of those in [`SIGNALS`]: the runner does what the signal would do to a process.
@@ -19,6 +20,7 @@ use base::Errno;
 use control::{Caller, CancelToken};
 use nvlist::NvList;
 use rustix::fs::{FileType, fstat};
+use site::Machine;
 
 use crate::connection::{Connection, Work};
 use crate::message::{Answer, BadBody, Run};
@@ -47,6 +49,8 @@ pub struct Command {
     pub error: OwnedFd,
     /// The directory that relative paths begin at.
     pub directory: OwnedFd,
+    /// The permissions that new files lack.
+    pub umask: u32,
     /// Who asks.
     pub caller: Caller,
     /// The signals that come for it.
@@ -57,8 +61,8 @@ pub struct Command {
 
 /// Carries out command lines.
 pub trait Runner: Send + Sync {
-    /// Carries one out; the exit status.
-    fn run(&self, command: Command) -> u8;
+    /// Carries one out, in the pools of the server; the exit status.
+    fn run(&self, command: Command, machine: &Machine) -> u8;
 }
 
 /// Whether a variable is taken from a client.
@@ -80,7 +84,7 @@ pub(crate) fn prepare(
     let Some(runner) = connection.core().runner.clone() else {
         return Ok(Box::new(|_| Answer::failed(Errno::ENOTSUP, "this server runs no command lines")));
     };
-    let Run { args, mut environment } = Run::decode(body, connection.bounds())?;
+    let Run { args, mut environment, umask } = Run::decode(body, connection.bounds())?;
     let Ok([input, output, error, directory]) = <[OwnedFd; 4]>::try_from(descriptors) else {
         return Err(BadBody::Missing("descriptors"));
     };
@@ -89,11 +93,12 @@ pub(crate) fn prepare(
     }
     environment.retain(|(name, _)| is_taken(name));
     let caller = connection.peer().caller();
+    let connection = connection.clone();
     Ok(Box::new(move |cancel| {
         let cancel = cancel.clone();
-        let command = Command { args, environment, input, output, error, directory, caller, signals, cancel };
+        let command = Command { args, environment, input, output, error, directory, umask, caller, signals, cancel };
         let mut out = NvList::new();
-        out.insert("status", u64::from(runner.run(command)));
+        out.insert("status", u64::from(runner.run(command, &connection.core().machine)));
         Answer::done(out)
     }))
 }

@@ -1,9 +1,10 @@
 //! The server itself: it takes the seat, opens the pools, accepts connections, and ends in order.
 
 use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::Errno;
@@ -24,18 +25,30 @@ use crate::wire;
 
 /// The time that requests have to end when the server ends. Those that wait are cancelled; the others change something.
 const GRACE: Duration = Duration::from_secs(10);
+/// The time that pools have to be closed. One whose requests or devices hang for longer is left to the end of the process.
+const CLOSING: Duration = Duration::from_secs(120);
 /// The interval at which it is looked whether they have ended.
 const LOOK: Duration = Duration::from_millis(10);
 /// The pause after a connection that could not be accepted, as there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a server is in use without clients.
+pub type InUse = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What is to be done before the pools of a server are closed.
+pub type Ending = Arc<dyn Fn() + Send + Sync>;
 
 /// How a server serves.
 #[derive(Clone)]
 pub struct Options {
     /// All users may connect; they may do what they are allowed to.
     pub delegation: bool,
-    /// It ends after so long without a connection.
+    /// It ends after so long without a connection of the owner or a request.
     pub idle: Option<Duration>,
+    /// Whether it is in use without clients: something of its pools is mounted. As long as that is so it does not end by itself.
+    pub in_use: Option<InUse>,
+    /// Called at the end, when no request is under way any more, before the pools are closed: what is mounted of them is unmounted.
+    pub ending: Option<Ending>,
     /// Carries out command lines.
     pub runner: Option<Arc<dyn Runner>>,
     /// Finds out who a peer is.
@@ -44,7 +57,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { delegation: false, idle: None, runner: None, identify: Peer::of }
+        Options { delegation: false, idle: None, in_use: None, ending: None, runner: None, identify: Peer::of }
     }
 }
 
@@ -103,7 +116,7 @@ impl Server {
         let own_socket = inherited.is_none();
         let listener = inherited.map_or_else(|| seat.listen(options.delegation), Ok)?;
         listener.set_nonblocking(true)?;
-        let core = Arc::new(Core::new(Machine::new(site.clone()), options.runner.clone()));
+        let core = Arc::new(Core::new(Machine::new(site.clone()), options.runner.clone())?);
         Ok(Server { site, seat, listener, own_socket, core, options })
     }
 
@@ -113,9 +126,9 @@ impl Server {
     /// # Errors
     /// When a pool could not be closed.
     pub fn run(self, stop: &Stop) -> Result<(), Failed> {
-        let opening = self.open_pools();
+        self.open_pools();
         self.accept(stop);
-        let Server { seat, listener, own_socket, core, .. } = self;
+        let Server { seat, listener, own_socket, core, options, .. } = self;
         // what cannot be removed is replaced by the next one
         let _left = own_socket.then(|| seat.leave());
         drop(listener);
@@ -125,16 +138,14 @@ impl Server {
             thread::sleep(LOOK);
         }
         core.close();
-        // those that are open do not wait for one that is being opened, which may take long
-        let closed = core.machine.close_all();
-        let _opened = opening.map(JoinHandle::join);
-        let last = core.machine.close_all();
+        options.ending.iter().for_each(|ending| ending());
+        let closed = core.machine.end(CLOSING);
         drop(seat);
-        closed.and(last)
+        closed
     }
 
     /// Opens all pools, beside the requests that come.
-    fn open_pools(&self) -> Option<JoinHandle<()>> {
+    fn open_pools(&self) {
         let (site, core) = (self.site.clone(), self.core.clone());
         let open = move || {
             let warn = |what: &str| site.front().warn(what);
@@ -149,22 +160,26 @@ impl Server {
             }
         };
         // without a thread the first request to each opens it
-        thread::Builder::new().name("serve-open".to_owned()).spawn(open).ok()
+        let _spawned = thread::Builder::new().name("serve-open".to_owned()).spawn(open);
     }
 
     fn accept(&self, stop: &Stop) {
         let (mut number, mut used) = (0, Instant::now());
         loop {
             let idle = self.options.idle.map(|idle| idle.saturating_sub(used.elapsed()));
-            if self.core.connections.used() > 0 {
+            if self.is_used() {
                 used = Instant::now();
             } else if idle.is_some_and(|left| left.is_zero()) {
-                return;
+                match &self.options.in_use {
+                    Some(in_use) if in_use() => used = Instant::now(),
+                    _ => return,
+                }
             }
             let timeout = idle.map(|left| left.max(LOOK)).and_then(|left| Timespec::try_from(left).ok());
-            let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&stop.reader, PollFlags::IN)];
+            let wanted = [self.listener.as_fd(), stop.reader.as_fd(), self.core.told.reader.as_fd()];
+            let mut fds = wanted.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
             let _ready = poll(&mut fds, timeout.as_ref());
-            if !fds[1].revents().is_empty() {
+            if fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
                 return;
             }
             match self.listener.accept() {
@@ -177,6 +192,11 @@ impl Server {
                 Err(_) => thread::sleep(PAUSE),
             }
         }
+    }
+
+    /// Whether its owner is connected, or somebody waits for an answer.
+    fn is_used(&self) -> bool {
+        self.core.connections.used_by_owner() > 0 || self.core.requests.used() > 0
     }
 
     /// Serves a connection in a thread of its own, if its peer may have one.

@@ -90,7 +90,7 @@ fn other_users_are_refused_or_may_do_what_everybody_may() {
         let request = support::list(&[("fd", 0i32.into())]);
         assert!(client().call(Ioc::SendNew, "t/fs", &request, &[writer.as_fd()]).is_err());
         let three = [reader.as_fd(), writer.as_fd(), writer.as_fd()];
-        assert!(client().begin_run(vec!["zfs".into()], three, &reader).and_then(|run| run.wait()).is_err());
+        assert!(client().begin_run(vec!["zfs".into()], three, &reader, 0o22).and_then(|run| run.wait()).is_err());
         drop(writer);
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "one is still open");
         // a body that only the owner may send
@@ -124,7 +124,7 @@ fn frames_that_lie_are_answered_or_end_their_connection_alone() {
         let before = files();
         // what can be understood is answered
         let one = bare();
-        for kind in [Kind::Hello as u8, Kind::Answer as u8, 7, 255] {
+        for kind in [Kind::Hello as u8, Kind::Answer as u8, 8, 255] {
             (&one).write_all(&header(kind, 0, 9, 3)).unwrap();
             (&one).write_all(b"abc").unwrap();
             assert_eq!(answer(&one).unwrap(), (9, Errno::ZFS_ERR_IOC_CMD_UNAVAIL));
@@ -209,7 +209,7 @@ fn whoever_stalls_is_given_up_and_holds_nobody_up() {
         let deaf = bare();
         // longer than a busy machine keeps the server from reading
         deaf.set_write_timeout(Some(Duration::from_secs(4))).unwrap();
-        let mut frame = header(7, 0, 1, 0).to_vec();
+        let mut frame = header(8, 0, 1, 0).to_vec();
         frame = frame.repeat(100);
         while (&deaf).write_all(&frame).is_ok() {}
         // and one that asks for nothing is no trouble

@@ -16,6 +16,7 @@ use std::time::Duration;
 use base::Errno;
 use rustix::fs::{Mode, OFlags, openat};
 use serve::{Client, Command, Options, Request, Runner};
+use site::Machine;
 use state::in_own_state;
 use support::{Serving, client, errno};
 
@@ -23,8 +24,8 @@ use support::{Serving, client, errno};
 struct Words;
 
 impl Runner for Words {
-    fn run(&self, command: Command) -> u8 {
-        let Command { args, environment, input, output, error, directory, caller, signals, cancel } = command;
+    fn run(&self, command: Command, _: &Machine) -> u8 {
+        let Command { args, environment, input, output, error, directory, caller, signals, cancel, .. } = command;
         let (mut input, mut output, mut error) = (File::from(input), File::from(output), File::from(error));
         let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap()).collect();
         match words[..] {
@@ -65,7 +66,7 @@ impl Runner for Words {
 fn begin(client: &Client, words: &[&str], input: impl AsFd, output: impl AsFd) -> Request {
     let words = words.iter().map(OsString::from).collect();
     let directory = File::open(std::env::var_os("ZUSE_MACHINE_CHILD").unwrap()).unwrap();
-    client.begin_run(words, [input.as_fd(), output.as_fd(), output.as_fd()], directory).unwrap()
+    client.begin_run(words, [input.as_fd(), output.as_fd(), output.as_fd()], directory, 0o22).unwrap()
 }
 
 fn status(request: &Request) -> Result<Option<u64>, Errno> {
@@ -106,13 +107,13 @@ fn a_command_has_its_clients_descriptors_directory_and_signals() {
         let mut ready = [0; 5];
         let waiting = begin(&one, &["signals"], File::open("/dev/null").unwrap(), &end);
         output.read_exact(&mut ready).unwrap();
-        waiting.signal(2);
+        waiting.signals().pass(2);
         assert_eq!(status(&waiting), Ok(Some(130)));
         // a signal that no terminal sends is not passed on
         let waiting = begin(&one, &["signals"], File::open("/dev/null").unwrap(), &end);
         output.read_exact(&mut ready).unwrap();
-        waiting.signal(9);
-        waiting.signal(15);
+        waiting.signals().pass(9);
+        waiting.signals().pass(15);
         assert_eq!(status(&waiting), Ok(Some(143)));
         let other = client();
         let waiting = begin(&other, &["signals"], File::open("/dev/null").unwrap(), &end);
@@ -149,7 +150,7 @@ fn a_runner_that_fails_is_answered_and_the_server_goes_on() {
         assert_eq!(status(&begin(&one, &["panic"], &null, &null)), Err(Errno::EIO));
         assert_eq!(said(&one, &["environment"]).1, Some(0));
         // the directory is one
-        let none = one.begin_run(vec!["copy".into()], [null.as_fd(); 3], &null).unwrap();
+        let none = one.begin_run(vec!["copy".into()], [null.as_fd(); 3], &null, 0o22).unwrap();
         assert_eq!(status(&none), Err(Errno::ENOTDIR));
         serving.end();
         let serving = Serving::begin(Options::default());

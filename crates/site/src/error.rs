@@ -64,6 +64,16 @@ pub enum Error {
         /// The cause.
         source: pool::Error,
     },
+    /// The machine that has the pools open does not give it.
+    #[error("cannot open '{name}': {source}")]
+    Machine {
+        /// The pool.
+        name: String,
+        /// The cause.
+        source: Box<control::Error>,
+        /// The errno of that.
+        errno: Errno,
+    },
     /// The logs of the pool cannot be replayed in memory: it was changed meanwhile.
     #[error("cannot open '{name}': it was changed while its logs were replayed")]
     ChangedMeanwhile {
@@ -96,6 +106,19 @@ pub(crate) fn opening(e: Error) -> control::Failed {
 }
 
 impl Error {
+    /// The failure of a request to open a pool.
+    pub(crate) fn of_machine(name: &str, failed: control::Failed) -> Error {
+        let control::Failed { errno, error, .. } = failed;
+        let (name, other) = match *error {
+            control::Error::Opening(_, source) => match source.downcast::<Error>() {
+                Ok(known) => return *known,
+                Err(source) => (name.to_owned(), control::Error::Opening(errno, source)),
+            },
+            other => (name.to_owned(), other),
+        };
+        Error::Machine { name, source: Box::new(other), errno }
+    }
+
     /// The errno that OpenZFS gives for it on Linux.
     #[must_use]
     pub fn errno(&self) -> Errno {
@@ -107,6 +130,7 @@ impl Error {
             Error::SeveralPools { .. } => Errno::EINVAL,
             Error::Devices { source: vdev::Error::Busy { .. }, .. } => Errno::EBUSY,
             Error::Devices { .. } => Errno::EIO,
+            Error::Machine { errno, .. } => *errno,
             Error::Open { source, .. } => source.errno(),
             Error::ChangedMeanwhile { .. } => Errno::EAGAIN,
             Error::ReadOnly { .. } => Errno::EROFS,

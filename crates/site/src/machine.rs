@@ -26,16 +26,19 @@
 //! OpenZFS: `zfsdev_ioctl_common`, `zfs_onexit_init`.
 
 mod imports;
+mod lent;
 mod pools;
 mod session;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::{Caller, Failed};
 use pool::Spa;
 
-use pools::Pools;
+pub(crate) use lent::Lent;
+pub(crate) use pools::Pools;
 
 use crate::{Imported, Site};
 
@@ -43,7 +46,7 @@ pub use session::Session;
 
 /// The pools of this machine, for those who make requests to them. A clone is the same.
 #[derive(Clone)]
-pub struct Machine(Arc<Pools>);
+pub struct Machine(pub(crate) Arc<Pools>);
 
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,6 +102,14 @@ impl Machine {
     /// The first failure; the others are closed nevertheless.
     pub fn close_all(&self) -> Result<(), Failed> {
         self.0.close_all()
+    }
+
+    /// Closes all pools, as [`Machine::close`], and opens none from now on. Those that requests use for longer than `limit` are left as they are: as a power cut would leave them.
+    ///
+    /// # Errors
+    /// EBUSY if one was left; the first failure.
+    pub fn end(&self, limit: Duration) -> Result<(), Failed> {
+        self.0.end(limit)
     }
 
     /// Gives up a pool that is open for a change, and leaves it to the program, which closes it ([`Site::hide_changes`]).

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base::Guid;
@@ -21,14 +21,17 @@ use crate::iostats::{self, Record};
 use crate::long_holds::Held;
 use crate::sending::Seen;
 use crate::suspended::{self, Suspended};
-use crate::{Imported, Site};
+use crate::{Imported, Site, devices, records};
+
+/// The paths of the devices of an open pool, once they are known.
+pub(crate) type DevicePaths = Arc<OnceLock<HashMap<Guid, String>>>;
 
 /// An open pool that is asked about.
 #[derive(Clone)]
 pub struct Query {
     pool: Arc<Pool>,
-    /// The paths of its devices.
-    devices: HashMap<Guid, String>,
+    /// The paths of its devices: looked for when they are asked for, if they are not known.
+    devices: DevicePaths,
     /// The record of its import; `None` if it is not imported.
     record: Option<Imported>,
     /// Who asks.
@@ -54,10 +57,12 @@ impl Site {
     /// Takes requests about a pool that was opened with [`Site::open`].
     #[must_use]
     pub fn query(&self, pool: &Arc<Pool>) -> Query {
-        let (devices, record) = (self.devices(pool), self.opened_as(pool));
+        let Some((record, devices)) = self.opened_as(pool) else {
+            return Query::of_found(pool.clone(), HashMap::new());
+        };
         // what this process changes itself no other does
-        let site = record.as_ref().filter(|record| self.changing(record).is_none()).map(|_| self.clone());
-        Query { record, site, ..Query::of_found(pool.clone(), devices) }
+        let site = self.changing(&record).is_none().then(|| self.clone());
+        Query { site, ..Query::of_imported(pool.clone(), record, devices) }
     }
 }
 
@@ -68,7 +73,7 @@ impl Query {
         let control = ReadOnlyControl::new(pool.clone()).of(&Caller::default());
         Query {
             pool,
-            devices,
+            devices: Arc::new(OnceLock::from(devices)),
             record: None,
             caller: Caller::default(),
             control,
@@ -81,8 +86,8 @@ impl Query {
 
     /// Takes requests about an imported pool that is open on these devices, as the record of its import tells.
     #[must_use]
-    pub(crate) fn of_imported(pool: Arc<Pool>, record: Imported, devices: HashMap<Guid, String>) -> Query {
-        Query { record: Some(record), ..Query::of_found(pool, devices) }
+    pub(crate) fn of_imported(pool: Arc<Pool>, record: Imported, devices: DevicePaths) -> Query {
+        Query { record: Some(record), devices, ..Query::of_found(pool, HashMap::new()) }
     }
 
     /// The same with what other requests of the caller have opened.
@@ -174,6 +179,15 @@ impl Query {
         iostats::record(self.guid()).lost.into_iter().collect()
     }
 
+    /// The paths of its devices.
+    fn devices(&self) -> &HashMap<Guid, String> {
+        let find = || {
+            let record = records::all(&|_| {}).ok()?.into_iter().find(|record| record.guid == self.guid())?;
+            devices::candidate(&record).ok().map(|found| devices::paths(&found))
+        };
+        self.devices.get_or_init(|| find().unwrap_or_default())
+    }
+
     /// Completes the configuration of the pool.
     fn complete(&self, config: &mut NvList) {
         let counted = Counts { record: iostats::record(self.guid()), now: iostats::now() };
@@ -181,30 +195,14 @@ impl Query {
         if let Some(suspended) = &suspended {
             config.insert(SUSPENDED, suspended.failmode());
         }
+        let devices = self.devices();
         if let Some(root) = config.get_nvlist_mut(key::VDEV_TREE) {
             figures::put(root, &counted);
-            place(root, &self.devices, suspended.as_ref());
+            place(root, devices, suspended.as_ref());
             for aside in [key::SPARES, key::L2CACHE] {
-                root.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| self.place_aside(vdev));
+                root.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| place_aside(vdev, devices));
             }
         }
-    }
-
-    /// Sets the path, the state and the size of a spare or cache. It is there if its label was found.
-    fn place_aside(&self, vdev: &mut NvList) {
-        let found = self.devices.get(&Guid(vdev.get_u64(key::GUID).unwrap_or(0)));
-        let kind = vdev.get_str(key::TYPE).and_then(VdevType::from_name);
-        let mut stats = VdevStats::of(vdev);
-        match found.is_some() || kind == Some(VdevType::DraidSpare) {
-            _ if vdev.get_u64(key::OFFLINE) == Some(1) => stats.set_health(VdevState::Offline, VdevAux::None),
-            true => stats.set_health(VdevState::Healthy, VdevAux::None),
-            false => stats.set_health(VdevState::CantOpen, VdevAux::OpenFailed),
-        }
-        if let Some(path) = found {
-            vdev.insert(key::PATH, path.as_str());
-            stats.set(VdevStat::Pspace, std::fs::metadata(path).map_or(0, |meta| meta.len()));
-        }
-        stats.put(vdev);
     }
 
     /// Sets the properties that say how the pool is imported: it is open for reading here however that was.
@@ -261,6 +259,23 @@ fn place(vdev: &mut NvList, devices: &HashMap<Guid, String>, suspended: Option<&
     }
     let children = vdev.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten();
     children.for_each(|child| place(child, devices, suspended));
+}
+
+/// Sets the path, the state and the size of a spare or cache. It is there if its label was found.
+fn place_aside(vdev: &mut NvList, devices: &HashMap<Guid, String>) {
+    let found = devices.get(&Guid(vdev.get_u64(key::GUID).unwrap_or(0)));
+    let kind = vdev.get_str(key::TYPE).and_then(VdevType::from_name);
+    let mut stats = VdevStats::of(vdev);
+    match found.is_some() || kind == Some(VdevType::DraidSpare) {
+        _ if vdev.get_u64(key::OFFLINE) == Some(1) => stats.set_health(VdevState::Offline, VdevAux::None),
+        true => stats.set_health(VdevState::Healthy, VdevAux::None),
+        false => stats.set_health(VdevState::CantOpen, VdevAux::OpenFailed),
+    }
+    if let Some(path) = found {
+        vdev.insert(key::PATH, path.as_str());
+        stats.set(VdevStat::Pspace, std::fs::metadata(path).map_or(0, |meta| meta.len()));
+    }
+    stats.put(vdev);
 }
 
 /// The figures of all processes since the import.

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Guid, ObjectId};
 use serde_json::{Map, Value, json};
@@ -61,12 +61,24 @@ impl Imported {
     }
 }
 
-/// The folder of the site: `$ZUSE_STATE`, else the user's.
+/// The folder that this process was told to use.
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes a folder that of the site, before anything asks for it.
+pub fn use_folder(path: PathBuf) {
+    // the first one counts
+    let _set = FOLDER.set(path);
+}
+
+/// The folder of the site: the one that the process was told to use, else `$ZUSE_STATE`, else the user's.
 ///
 /// # Errors
 /// [`Error::NoFolder`] if the environment names none.
 pub fn folder() -> Result<PathBuf, Error> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = FOLDER.get() {
+        return Ok(dir.clone());
+    }
     if let Some(dir) = from("ZUSE_STATE") {
         return Ok(dir);
     }

@@ -19,11 +19,12 @@ use rustix::process::geteuid;
 
 use crate::Error;
 use crate::records::{self, ROOT};
-use crate::state::Folder;
+use crate::state::{Folder, is_locked};
 
 const SOCKET: &str = "server.socket";
 const NEW_SOCKET: &str = ".server.socket";
 const LOCK: &str = "server.lock";
+const LOG: &str = "server.log";
 /// Modes of the socket: for the owner, and for everybody.
 const OWN_MODE: u32 = 0o600;
 const OPEN_MODE: u32 = 0o666;
@@ -82,6 +83,26 @@ impl Seat {
             Err(e) => Err(e),
         }
     }
+}
+
+/// Returns whether a process has the seat.
+#[must_use]
+pub fn is_taken() -> bool {
+    let lock = Folder::open().and_then(|folder| folder.file(LOCK));
+    lock.is_ok_and(|lock| is_locked(&lock))
+}
+
+/// The absolute path of the state folder, which is made if it is not there, and the file for the messages of a server that is started in the background; what was in it is gone.
+///
+/// # Errors
+/// What the system says.
+pub fn log() -> io::Result<(PathBuf, File)> {
+    let folder = Folder::make()?;
+    let log = folder.shared_file(LOG)?;
+    if !is_taken() {
+        log.set_len(0)?;
+    }
+    Ok((std::path::absolute(folder.path())?, log))
 }
 
 /// Connects to the socket; `None` if there is none, or nobody listens to it.

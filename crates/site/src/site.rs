@@ -1,13 +1,13 @@
 //! A program's handle on the imported pools: each is opened once for reading, and once for writing. Where a process runs several programs at once, each
-//! has its own, and they are to each other what processes are.
+//! has its own, and they are to each other what processes are; or, with [`Site::of_machine`], all of them use the pools that one machine has open.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Guid, Txg};
-use control::{Caller, Control, Devices, Failed};
+use control::{Caller, Control, Devices, Failed, Ioc};
 use nvlist::NvList;
 use pool::{OpenOptions, Pool, Readers, Spa, SuspendedPool};
 use vdev::import::Candidate;
@@ -15,10 +15,13 @@ use zio::ReadGuard;
 use zpl::live::{ReplayProgress, replay_all};
 
 use crate::catch_up::{CaughtUp, catch_up};
+use crate::error::opening;
+use crate::machine::{Lent, Pools};
+use crate::query::DevicePaths;
 use crate::readers::{OtherReaders, Reading};
 use crate::with_log::{self, Replayed};
 use crate::writing::Starts;
-use crate::{Error, Imported, devices, iostats, keys, records, writing};
+use crate::{Error, Imported, Machine, devices, iostats, keys, records, writing};
 
 /// Limit on reopening a pool that other processes keep changing.
 const OPEN_TRIES: u32 = 5;
@@ -60,13 +63,17 @@ pub struct Site {
     reading: Arc<Mutex<Vec<Reader>>>,
     /// Pools that this process writes: lookups in them see the changes made so far.
     writing: Arc<Mutex<Vec<Arc<Spa>>>>,
+    /// The machine whose open pools it uses.
+    machine: Option<Arc<Pools>>,
+    /// The pools that it has from there on loan.
+    lent: Arc<Mutex<Vec<Arc<Lent>>>>,
 }
 
 /// A pool that was opened for reading.
 struct Reader {
     record: Imported,
     pool: Arc<Pool>,
-    devices: HashMap<Guid, String>,
+    devices: DevicePaths,
 }
 
 impl Devices for Site {
@@ -85,7 +92,26 @@ impl Site {
     /// The site of a program.
     #[must_use]
     pub fn new(front: Arc<dyn Front>) -> Site {
-        Site { front, reading: Arc::default(), writing: Arc::default() }
+        Site { front, reading: Arc::default(), writing: Arc::default(), machine: None, lent: Arc::default() }
+    }
+
+    /// The site of a program that runs where a machine has pools open, and uses these: it sees them as they are now, and closing them leaves them open. What a pool that is imported
+    /// or created there tells of later is told to the front of the machine.
+    #[must_use]
+    pub fn of_machine(front: Arc<dyn Front>, machine: &Machine) -> Site {
+        Site { machine: Some(machine.0.clone()), ..Site::new(front) }
+    }
+
+    /// Takes requests to the pools of the site.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.machine.clone().map_or_else(|| Machine::new(self.clone()), Machine)
+    }
+
+    /// Whether the pools of a machine are used, which stay open.
+    #[must_use]
+    pub fn is_of_machine(&self) -> bool {
+        self.machine.is_some()
     }
 
     /// The program that is told of warnings.
@@ -100,6 +126,92 @@ impl Site {
 
     fn writing(&self) -> MutexGuard<'_, Vec<Arc<Spa>>> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lent(&self) -> MutexGuard<'_, Vec<Arc<Lent>>> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pools of a machine that are used here.
+impl Site {
+    /// The pool that this one has on loan, with the machine.
+    fn on_loan(&self, guid: Guid) -> Option<(Arc<Lent>, &Arc<Pools>)> {
+        let lent = self.lent().iter().find(|lent| lent.record().guid == guid).cloned()?;
+        Some((lent, self.machine.as_ref()?))
+    }
+
+    /// Borrows a pool from the machine if that has it open.
+    fn borrow_if_open(&self, record: &Imported) -> Option<Arc<Lent>> {
+        let machine = self.machine.as_ref()?;
+        if let Some((lent, _)) = self.on_loan(record.guid) {
+            return Some(lent);
+        }
+        let lent = Arc::new(machine.lend_if_open(record)?);
+        self.lent().push(lent.clone());
+        Some(lent)
+    }
+
+    /// Borrows a pool from the machine, which opens it if it is not open.
+    fn borrow(&self, machine: &Pools, record: &Imported) -> Result<Arc<Lent>, Error> {
+        if let Some((lent, _)) = self.on_loan(record.guid) {
+            return Ok(lent);
+        }
+        let lent = machine.lend(record).map_err(|failed| Error::of_machine(&record.name, failed))?;
+        let lent = Arc::new(lent);
+        self.lent().push(lent.clone());
+        Ok(lent)
+    }
+
+    /// Gives a pool back to the machine: it can be closed.
+    fn give_back(&self, guid: Guid) {
+        self.lent().retain(|lent| lent.record().guid != guid);
+    }
+
+    /// Lets go of pools that are only read, until they are opened again: they may be exported meanwhile.
+    pub fn rest(&self) {
+        self.reading().clear();
+        let writing: Vec<Guid> = self.writing().iter().map(|spa| spa.guid()).collect();
+        self.lent().retain(|lent| writing.contains(&lent.record().guid));
+    }
+
+    /// Has a pool exported or destroyed by the machine, which forgets it; `None` if there is no machine.
+    pub fn leave_pool(
+        &self,
+        record: &Imported,
+        ioc: Ioc,
+        input: &NvList,
+        caller: Caller,
+    ) -> Option<Result<(), Failed>> {
+        self.machine.as_ref()?;
+        self.look_again_at(record.guid);
+        self.give_back(record.guid);
+        Some(self.machine().own_session(caller).call(ioc, &record.name, input).map(drop))
+    }
+
+    /// Forgets a pool that is left as it is.
+    ///
+    /// # Errors
+    /// EBUSY if others use it here; when the record cannot be removed.
+    pub fn forget(&self, record: &Imported) -> Result<(), Failed> {
+        let Some(machine) = &self.machine else { return records::forget(record.guid).map_err(opening) };
+        self.look_again_at(record.guid);
+        self.give_back(record.guid);
+        machine.forget(record.guid)
+    }
+
+    /// Notes that keys of a pool were loaded: logs of its datasets may be replayed.
+    pub fn has_new_keys(&self, guid: Guid) {
+        if let Some((lent, _)) = self.on_loan(guid) {
+            lent.has_new_key();
+        }
+    }
+
+    /// Keeps others that use the pool here from adding and removing vdevs, while `work` does.
+    pub(crate) fn alone_with_vdevs<R>(&self, guid: Guid, work: impl FnOnce() -> R) -> R {
+        let lent = self.on_loan(guid).map(|(lent, _)| lent);
+        let _alone = lent.as_ref().map(|lent| lent.lock_vdevs());
+        work()
     }
 }
 
@@ -137,16 +249,34 @@ impl Site {
     /// When its devices are gone, or it does not open.
     pub fn open(&self, record: &Imported) -> Result<Arc<Pool>, Error> {
         let cannot = |source| Error::Open { name: record.name.clone(), source };
-        if let Some(spa) = self.changing(record) {
+        if let Some(spa) = self.own_change(record) {
             return spa.view().map_err(cannot);
         }
         let seen = self.reading().iter().find(|one| one.record.guid == record.guid).map(|one| one.pool.clone());
         if let Some(pool) = seen {
             return Ok(pool);
         }
-        let (pool, devices) = self.open_to_read(record)?;
+        let (pool, devices) = match self.live_view(record) {
+            Some(pool) => (pool?, DevicePaths::default()),
+            None => {
+                let (pool, devices) = self.open_to_read(record)?;
+                (pool, Arc::new(OnceLock::from(devices)))
+            }
+        };
         self.reading().push(Reader { record: record.clone(), pool: pool.clone(), devices });
         Ok(pool)
+    }
+
+    /// A pool that the machine has open, as it is now. One that is suspended is read from its devices, as far as they are there.
+    fn live_view(&self, record: &Imported) -> Option<Result<Arc<Pool>, Error>> {
+        let lent = self.borrow_if_open(record)?;
+        if let Some(pool) = lent.read_only() {
+            self.front.opened(pool);
+            return Some(Ok(pool.clone()));
+        }
+        let spa = lent.spa().filter(|spa| spa.suspended().is_none())?;
+        let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source });
+        Some(view.inspect(|view| self.front.opened(view)))
     }
 
     /// As [`Site::open`], as the devices have the pool now, with their paths. A pool that this process writes has none.
@@ -234,7 +364,7 @@ impl Site {
 
     /// Makes pools that are only read be opened anew from now on: they may have changed since.
     pub fn look_again(&self) {
-        self.reading().clear();
+        self.rest();
     }
 
     /// As [`Site::look_again`], for one pool.
@@ -246,25 +376,29 @@ impl Site {
     pub fn leave(&self) {
         self.reading().clear();
         self.writing().clear();
+        self.lent().clear();
     }
 
     /// The paths of the devices of a pool that was opened for reading.
     #[must_use]
     pub fn devices(&self, pool: &Pool) -> HashMap<Guid, String> {
-        let reading = self.reading();
-        reading.iter().find(|one| one.record.guid == pool.guid()).map(|one| one.devices.clone()).unwrap_or_default()
+        self.opened_as(pool).and_then(|(_, devices)| devices.get().cloned()).unwrap_or_default()
     }
 
-    /// The record of a pool at the time when it was opened for reading.
-    #[must_use]
-    pub fn opened_as(&self, pool: &Pool) -> Option<Imported> {
-        self.reading().iter().find(|one| one.record.guid == pool.guid()).map(|one| one.record.clone())
+    /// The record of a pool at the time when it was opened for reading, and the paths of its devices.
+    pub(crate) fn opened_as(&self, pool: &Pool) -> Option<(Imported, DevicePaths)> {
+        let reading = self.reading();
+        let seen = reading.iter().find(|one| one.record.guid == pool.guid())?;
+        Some((seen.record.clone(), seen.devices.clone()))
     }
 
     /// Returns whether another process has changed or exported an open pool since it was opened.
     #[must_use]
     pub fn is_changed(&self, pool: &Pool) -> bool {
         let Some(record) = self.record(pool) else { return true };
+        if let Some(spa) = self.changing(&record) {
+            return spa.view().is_ok_and(|now| now.uberblock().txg > pool.uberblock().txg);
+        }
         let candidate = devices::candidate(&record).ok();
         let now = candidate.and_then(|found| Pool::open(&found, &devices::options(&record)).ok());
         now.is_some_and(|now| now.uberblock().txg > pool.uberblock().txg)
@@ -284,7 +418,38 @@ impl Site {
     /// # Errors
     /// When the pool is read-only, busy, or does not open.
     pub fn write(&self, record: &Imported) -> Result<Arc<Spa>, Error> {
-        writing::open(record, &self.front, None)
+        let Some(machine) = &self.machine else { return writing::open(record, &self.front, None) };
+        let read_only = || Error::ReadOnly { name: record.name.clone() };
+        if record.readonly {
+            return Err(read_only());
+        }
+        self.borrow(machine, record)?.spa().cloned().ok_or_else(read_only)
+    }
+
+    /// Ends a change: everything is written, and the pool is closed, if it is not a machine's.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn close(&self, spa: &Arc<Spa>) -> Result<(), pool::Error> {
+        if self.on_loan(spa.guid()).is_some() {
+            let synced = spa.sync();
+            self.close_synced(spa)?;
+            return synced;
+        }
+        spa.close()
+    }
+
+    /// As [`Site::close`], if all that was changed is on disk.
+    ///
+    /// # Errors
+    /// As [`Site::close`].
+    pub fn close_synced(&self, spa: &Arc<Spa>) -> Result<(), pool::Error> {
+        if self.on_loan(spa.guid()).is_none() {
+            return spa.close();
+        }
+        self.look_again_at(spa.guid());
+        self.give_back(spa.guid());
+        Ok(())
     }
 
     /// As [`Site::write`]; `starts` gets the pool while it is being opened.
@@ -297,7 +462,18 @@ impl Site {
     /// # Errors
     /// As [`Control::create_pool`].
     pub fn create_pool(&self, name: &str, input: &NvList, caller: Caller) -> Result<Control, Failed> {
-        writing::create(name, input, (self, caller), None)
+        let of_pool = self.machine.as_ref().map_or(self, |machine| &machine.site);
+        writing::create(name, input, (of_pool, caller), None)
+    }
+
+    /// Remembers a new pool, which a machine keeps open.
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub fn remember_new(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
+        let Some(machine) = &self.machine else { return records::remember(record) };
+        machine.adopt(record, spa)?;
+        self.borrow(machine, record).map(drop)
     }
 
     /// Makes [`Site::open`] give the pool as this process changes it, until [`Site::hide_changes`]; keys that are kept are loaded.
@@ -307,7 +483,11 @@ impl Site {
     pub fn show_changes(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
         self.keep(spa);
         let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
-        self.load_keys(&view, record);
+        match &self.machine {
+            // the keys that are kept were loaded when it was opened
+            Some(_) => self.front.opened(&view),
+            None => self.load_keys(&view, record),
+        }
         Ok(())
     }
 
@@ -318,6 +498,9 @@ impl Site {
     /// # Errors
     /// When the datasets cannot be listed.
     pub fn replay(&self, spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Result<bool, Failed> {
+        if let Some((lent, machine)) = self.on_loan(spa.guid()) {
+            return lent.make_ready(machine).map(|()| true);
+        }
         let mut whole = true;
         for (name, opened) in replay_all(spa, watch)? {
             if let Err(why) = opened {
@@ -326,6 +509,15 @@ impl Site {
             }
         }
         Ok(whole)
+    }
+
+    /// Brings the devices of a pool that was opened for a change up to date, as [`Site::catch_up`]. Where a machine has it open that is done once for all, and logs are replayed with it.
+    pub fn make_ready(&self, spa: &Arc<Spa>) {
+        match self.on_loan(spa.guid()) {
+            // the change itself fails if it cannot be made
+            Some((lent, machine)) => drop(lent.make_ready(machine)),
+            None => self.catch_up(spa),
+        }
     }
 
     /// Brings devices that missed writes up to date, if that does not take long ([`catch_up`]). The program is told if it would.
@@ -348,9 +540,14 @@ impl Site {
         writing.push(spa.clone());
     }
 
-    /// The pool, if this process changes it ([`Site::show_changes`], or a [`Machine`](crate::Machine)).
+    /// The pool, if this process changes it ([`Site::show_changes`], or a [`Machine`]).
     #[must_use]
     pub fn changing(&self, record: &Imported) -> Option<Arc<Spa>> {
+        self.own_change(record).or_else(|| self.borrow_if_open(record)?.spa().cloned())
+    }
+
+    /// The pool, if the program changes it.
+    fn own_change(&self, record: &Imported) -> Option<Arc<Spa>> {
         self.writing().iter().find(|spa| spa.guid() == record.guid).cloned()
     }
 

@@ -50,16 +50,9 @@ pub(crate) struct Watch(pub(crate) Arc<dyn Front>);
 
 impl SuspendWatch for Watch {
     fn suspended(&self, pool: &SuspendedPool) {
-        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if !held.contains_key(&pool.guid) {
+        // the front may wait for whoever reads its messages: no other pool waits for that
+        if note(pool) {
             self.0.suspended(pool);
-            held.extend(hold(pool.guid).map(|file| (pool.guid, Held { file, resuming: false })));
-        }
-        if let Some(held) = held.get_mut(&pool.guid) {
-            held.resuming = false;
-            let text = encode(pool).to_string();
-            // what cannot be written is not seen by others
-            let _written = held.file.set_len(0).and_then(|()| held.file.write_all_at(text.as_bytes(), 0));
         }
     }
 
@@ -82,6 +75,22 @@ impl SuspendWatch for Watch {
             held.resuming = true;
         }
     }
+}
+
+/// Notes that a pool is suspended, for others to see. Returns whether that is new.
+fn note(pool: &SuspendedPool) -> bool {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_new = !held.contains_key(&pool.guid);
+    if is_new {
+        held.extend(hold(pool.guid).map(|file| (pool.guid, Held { file, resuming: false })));
+    }
+    if let Some(held) = held.get_mut(&pool.guid) {
+        held.resuming = false;
+        let text = encode(pool).to_string();
+        // what cannot be written is not seen by others
+        let _written = held.file.set_len(0).and_then(|()| held.file.write_all_at(text.as_bytes(), 0));
+    }
+    is_new
 }
 
 /// Notes that a txg of a pool is on disk: a pool that was suspended is not any more.

@@ -15,6 +15,10 @@ impl Site {
     /// # Errors
     /// As [`Control::call`]; when the record cannot be written.
     pub fn add_vdevs(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
+        self.alone_with_vdevs(control.spa().guid(), || self.add_vdevs_now(control, input))
+    }
+
+    fn add_vdevs_now(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
         let name = control.spa().name();
         let new = input.get_nvlist("config").map(NewVdevs::of_list).transpose()?.unwrap_or_default();
         let before = self.record_of(control)?;
@@ -40,6 +44,10 @@ impl Site {
     /// # Errors
     /// As [`Control::call`]; when the record cannot be written.
     pub fn remove_vdev(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
+        self.alone_with_vdevs(control.spa().guid(), || self.remove_vdev_now(control, input))
+    }
+
+    fn remove_vdev_now(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
         let guid = Guid(input.get_u64("guid").unwrap_or(0));
         let record = self.record_of(control)?;
         // their labels are gone afterwards

@@ -63,7 +63,13 @@ impl Front for Terminal {
 /// The pools of this machine, as the command uses them: the one place where a command gets its site.
 pub(crate) fn here() -> Site {
     let running = current();
-    let make = || Site::new(Arc::new(Terminal(Arc::downgrade(&running))));
+    let make = || {
+        let terminal = Arc::new(Terminal(Arc::downgrade(&running)));
+        match &running.machine {
+            Some(machine) => Site::of_machine(terminal, machine),
+            None => Site::new(terminal),
+        }
+    };
     running.site.get_or_init(make).clone()
 }
 

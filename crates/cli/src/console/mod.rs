@@ -40,12 +40,14 @@
 //! * `failmode=panic` ends the process.
 //! * The name of the process (`zfs send -V`) is changed by an embedded command only.
 //!
-//! A command has a [`Site`](site::Site) of its own ([`here`]), so that what it has open and has seen is not another's; the locks of devices between two of
-//! them are as between two processes.
+//! A command has a [`Site`](site::Site) of its own ([`here`]), so that what it has seen is not another's. Pools are those that the server has open ([`Console::machine`]), which stay open when
+//! the command ends; without a machine the locks of devices between two commands are as between two processes.
 #![allow(clippy::disallowed_methods)]
 
 #[macro_use]
 mod out;
+mod ask;
+mod client;
 mod here;
 mod signals;
 mod stream;
@@ -69,11 +71,13 @@ use jiff::{Timestamp, Zoned};
 use mounts::{How, Mounts};
 use rustix::fs::Mode;
 use rustix::termios::{Termios, Winsize};
-use site::Site;
+use site::{Machine, Site};
 
+pub use ask::by_server;
+pub(crate) use client::CommandLines;
 pub(crate) use here::{control, here};
 pub(crate) use out::{Out, complain, for_scripts, is_exact, over, print};
-pub(crate) use signals::Questions;
+pub(crate) use signals::{Questions, not_ignored};
 pub use signals::{ClientSignals, Signals};
 pub(crate) use stream::{Input, Stream};
 pub(crate) use terminal::Screen;
@@ -97,6 +101,8 @@ pub struct Console {
     pub umask: u32,
     /// The signals that the command gets.
     pub signals: Signals,
+    /// The machine whose open pools the command uses; `None`: it opens and closes its own.
+    pub machine: Option<Machine>,
     /// The mounts of the process that owns the pools; `None`: nothing is mounted here.
     pub mounts: Option<Arc<Mounts>>,
 }
@@ -124,6 +130,7 @@ impl Console {
             },
             umask: umask_of_process(),
             signals: Signals::OfProcess,
+            machine: None,
             mounts: None,
         })
     }
@@ -156,6 +163,7 @@ pub(crate) struct Running {
     user: Caller,
     umask: u32,
     signals: Signals,
+    machine: Option<Machine>,
     mounts: Option<Arc<Mounts>>,
     /// How each file system was mounted when that was shown first, by name.
     shown_mounts: OnceLock<HashMap<String, How>>,
@@ -185,7 +193,7 @@ impl Drop for Entered {
 impl Running {
     /// The command `argv`, whose first word is the name that it is called by.
     pub(crate) fn new(console: Console, argv: &[OsString]) -> Arc<Running> {
-        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals, mounts } = console;
+        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals, machine, mounts } = console;
         let stream = |fd: OwnedFd| Stream::new(fd, signals.clone());
         let (stdin, stdout, stderr) = (stream(stdin), stream(stdout), stream(stderr));
         Arc::new(Running {
@@ -199,6 +207,7 @@ impl Running {
             user,
             umask,
             signals,
+            machine,
             mounts,
             shown_mounts: OnceLock::new(),
             argv: argv.to_vec(),
@@ -353,9 +362,24 @@ pub(crate) fn signals() -> Signals {
     current().signals.clone()
 }
 
+/// Waits, with no pool kept from being exported. Returns whether the command goes on: an interrupted one does not.
 /// The mounts of this process, if it mounts anything.
 pub(crate) fn mounts() -> Option<Arc<Mounts>> {
     current().mounts.clone()
+}
+
+/// Unmounts what a server that died has left mounted of the pools of this state folder.
+pub(crate) fn unmount_dead() {
+    if fuse::all_mounts().is_empty() {
+        return;
+    }
+    // without the records nothing is known to be of these pools
+    let pools = here().all().unwrap_or_default();
+    let is_ours = |seen: &fuse::Seen| {
+        let pool = seen.source.split(['/', '@']).next().unwrap_or_default();
+        pools.iter().any(|record| record.name == pool)
+    };
+    fuse::unmount_dead(is_ours);
 }
 
 /// How a file system is mounted, as the command shows it: each time as it was when it was asked first. `None` if it is not mounted.
@@ -373,7 +397,16 @@ pub(crate) fn is_interrupted() -> bool {
 
 /// Waits. Returns whether the command goes on: an interrupted one does not.
 pub(crate) fn sleep(time: Duration) -> bool {
-    current().signals.sleep(time)
+    let running = current();
+    if let Some(site) = running.site.get() {
+        site.rest();
+    }
+    running.signals.sleep(time)
+}
+
+/// Whether the command is a client's, beside others in this process.
+pub(crate) fn is_of_client() -> bool {
+    matches!(current().signals, Signals::OfClient(_))
 }
 
 /// The time zone of the user.

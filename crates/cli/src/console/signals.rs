@@ -124,7 +124,7 @@ impl Signals {
     }
 
     /// The token that ends the waits of requests of the command.
-    pub(super) fn cancel(&self) -> CancelToken {
+    pub(crate) fn cancel(&self) -> CancelToken {
         match self {
             Signals::OfProcess => CancelToken::default(),
             Signals::OfClient(client) => client.canceller.token(),
@@ -141,6 +141,15 @@ impl Signals {
             Signals::OfClient(client) => client.sleep(time),
         }
     }
+}
+
+/// Those of these signals that this process does not ignore: what was ignored when it was started stays so.
+pub(crate) fn not_ignored(signals: &[i32]) -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // a bit mask, from signal 1 on
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    signals.iter().copied().filter(|signal| ignored >> (signal - 1) & 1 == 0).collect()
 }
 
 /// The questions about the progress of one piece of work (SIGUSR1).

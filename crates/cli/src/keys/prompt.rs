@@ -79,8 +79,7 @@ fn watch(running: &Arc<Running>) -> io::Result<()> {
         return Ok(());
     }
     let running = running.clone();
-    let ignored = ignored();
-    let mut signals = Caught::new(SIGNALS.iter().filter(|signal| ignored >> (*signal - 1) & 1 == 0))?;
+    let mut signals = Caught::new(console::not_ignored(&SIGNALS))?;
     let work = move || {
         running.enter(|| {
             for signal in signals.forever() {
@@ -96,11 +95,4 @@ fn watch(running: &Arc<Running>) -> io::Result<()> {
         })
     };
     std::thread::Builder::new().name("key-prompt".to_owned()).spawn(work).map(drop)
-}
-
-/// The signals that this process ignores, as a bit mask from 1 on.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, SHA256, WITH_LOG};
+use flags::{CHECKPOINT, DATASETS, DELEGATION, NO_MOUNTS, JSON, ON_DEMAND, SHA256, STOP, WITH_LOG};
 
 /// A verb.
 struct Verb {
@@ -150,11 +150,20 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: SERVE,
-        usage: "serve [--delegation] [-i|--idle SECONDS]",
+        usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--state DIR] | serve --stop [--state DIR]",
         about: "keep the imported pools open and take requests to them, from many processes at once, until it is told to end\n\
-                \t\t(SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for so long",
-        options: "i:",
-        longs: &[("delegation", DELEGATION), ("idle", 'i')],
+                \t\t(--stop, SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for\n\
+                \t\tso long, with --on-demand until nobody needs it; with --no-mounts it mounts no file system;\n\
+                \t\twith --state for the pools of that state folder",
+        options: "i:S:",
+        longs: &[
+            ("delegation", DELEGATION),
+            ("idle", 'i'),
+            ("no-mounts", NO_MOUNTS),
+            ("on-demand", ON_DEMAND),
+            ("state", 'S'),
+            ("stop", STOP),
+        ],
         run: serve::run,
     },
 ];
@@ -170,6 +179,13 @@ impl Verb {
             _ => (format!("{COMMON}{}", self.options), COMMON_LONGS.iter().chain(self.longs).copied().collect()),
         }
     }
+}
+
+/// Returns whether this is a verb that opens imported pools, with arguments that can be understood.
+pub(crate) fn opens_imported(name: &str, args: &[OsString]) -> bool {
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == name && name != SERVE) else { return false };
+    let (options, longs) = verb.options();
+    args::parse(&format!(":{options}"), &longs, args).is_ok_and(|parsed| !parsed.has('d'))
 }
 
 /// Runs the verb `name`, if it is one.

@@ -3,25 +3,68 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serve::{Options, Server, Stop};
+use mounts::Mounts;
+use serve::{Client, Options, Server, Stop};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::flags::DELEGATION;
+use super::flags::{DELEGATION, NO_MOUNTS, ON_DEMAND, STOP};
 use crate::args::Parsed;
-use crate::console::here;
+use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
+
+/// The time after which a server that was started on demand ends, if nobody needs it.
+const UNNEEDED: Duration = Duration::from_secs(2);
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     if let Some(name) = parsed.names().first() {
         return Err(usage(format!("'{name}': no operand is expected")));
     }
-    let idle = parsed.text('i').map(|text| seconds(&text)).transpose()?;
-    let options = Options { delegation: parsed.has(DELEGATION), idle, ..Options::default() };
+    if console::is_of_client() {
+        return Err(failed("a server is not started or ended by the commands of one"));
+    }
+    if let Some(folder) = parsed.values('S').last() {
+        let folder = console::absolute(folder).map_err(|e| failed(format!("{}: {}", folder.display(), cause(&e))))?;
+        site::records::use_folder(folder);
+    }
+    if parsed.has(STOP) {
+        return stop();
+    }
+    let mut idle = parsed.text('i').map(|text| seconds(&text)).transpose()?;
+    if parsed.has(ON_DEMAND) {
+        idle = idle.or(Some(UNNEEDED));
+        // one that begins a process group has a session of its own, or gets none
+        let _own_session = rustix::process::setsid();
+    }
+    let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available()).then(Arc::<Mounts>::default);
+    let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
+    let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
+    if let Some(mounts) = &mounts {
+        let (used, left) = (mounts.clone(), mounts.clone());
+        options.in_use = Some(Arc::new(move || !used.is_empty()));
+        options.ending = Some(Arc::new(move || unmount_all(&left)));
+    }
     // a signal that comes from now on ends it in order
     let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
+    // those of a former server: nobody answers there
+    console::unmount_dead();
     server.run(&stop).map_err(|e| failed(format!("a pool could not be closed: {e}")))?;
+    Ok(0)
+}
+
+/// Unmounts everything at the end of the server: who uses it gets errors.
+fn unmount_all(mounts: &Mounts) {
+    if let Err(e) = mounts.unmount_all() {
+        tracing::warn!(target: "zuse::fuse", error = %e, "a file system stays mounted");
+    }
+}
+
+/// Ends the server that there is.
+fn stop() -> Outcome {
+    let client = Client::connect().map_err(|e| failed(e.to_string()))?;
+    let client = client.ok_or_else(|| failed("there is no server"))?;
+    client.end_server().map_err(|e| failed(e.to_string()))?;
     Ok(0)
 }
 

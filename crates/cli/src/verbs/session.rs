@@ -188,7 +188,7 @@ impl Session {
         let exported = !self.devices.is_empty();
         let mut result = Ok(());
         for (name, spa) in self.writing {
-            let closed = if exported { spa.export() } else { spa.close() };
+            let closed = if exported { spa.export() } else { here().close(&spa) };
             if let Err(e) = closed {
                 result = Err(failed(format!("cannot close '{name}': {}", messages::why(&e))));
             }

@@ -7,8 +7,11 @@
 //! The history of a pool tells it, as in OpenZFS: the pool is opened for that as it is, and no log is replayed. What keeps that from being written is a warning, as the
 //! key is there, or gone. A key that another process uses is not unloaded: its pool is waited for, and is busy then.
 
+use std::sync::Arc;
+
 use control::{Failed, Ioc};
 use nvlist::NvList;
+use pool::{Refusal, Spa};
 use site::writing;
 use vdev::import::Candidate;
 
@@ -92,7 +95,8 @@ fn record(roots: &[&str], ioc: Ioc, noop: bool, good: bool) {
 fn note(pool: &str, count: usize, ioc: Ioc, noop: bool, good: bool) -> Result<(), Failure> {
     // nothing is written to a pool that is only read
     let Some(record) = here().find(pool)?.filter(|record| !record.readonly) else { return Ok(()) };
-    if writing::is_used(&record) {
+    // one that is open here is no other's
+    if here().changing(&record).is_none() && writing::is_used(&record) {
         return Err(failed("the pool is in use"));
     }
     let mut input = NvList::new();
@@ -103,8 +107,7 @@ fn note(pool: &str, count: usize, ioc: Ioc, noop: bool, good: bool) -> Result<()
     let spa = writable::open_as_it_is(&record, &doing)?;
     let control = console::control(spa.clone());
     let noted = (0..count).try_for_each(|_| control.note_answered(ioc, &input));
-    let logged = if good { writable::log(&spa) } else { Ok(()) };
-    let closed = logged.and_then(|()| spa.close());
+    let closed = if good { writable::log_and_close(&spa) } else { here().close(&spa) };
     noted.map_err(|e| failed(told(&e, pool)))?;
     closed.map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
@@ -139,6 +142,7 @@ fn load(dataset: &Listed, location: Option<&str>, noop: bool) -> Result<(), Fail
     let key = keys::load(dataset.source(), name, location)?;
     let stored = dataset.text("keylocation").map_err(|e| failed(told(&e, name)))?;
     let location = location.map(str::to_owned).or(stored).unwrap_or_default();
+    here().has_new_keys(dataset.source().guid());
     keys::keep(dataset.source(), name, &location, &key)
 }
 
@@ -146,11 +150,30 @@ fn unload(dataset: &Listed) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key unload error: {why}"));
     let name = dataset.name();
     check_root(dataset, "unloaded", error)?;
-    let _alone = keep_out(name)?;
-    match site::keys::unload(dataset.source(), name)? {
-        true => Ok(()),
-        false => Err(error(format!("Key already unloaded for '{name}'."))),
+    let already = || error(format!("Key already unloaded for '{name}'."));
+    if let Some(spa) = open_here(name)? {
+        // it has the key for all who use it
+        return match spa.unload_key(name) {
+            Ok(()) => site::keys::unloaded(dataset.source(), name).map_err(Failure::from),
+            Err(e) if matches!(e, pool::Error::Refused { why: Refusal::KeyUnavailable, .. }) => Err(already()),
+            Err(e) if matches!(e, pool::Error::Refused { why: Refusal::Busy, .. }) => {
+                Err(error(format!("'{name}' is busy.")))
+            }
+            Err(e) => Err(error(messages::why(&e))),
+        };
     }
+    if here().is_of_machine() {
+        // one that is only read has it for all who use it as well; it may not be loaded there
+        let _unloaded = dataset.source().call(Ioc::UnloadKey, name, &NvList::new());
+    }
+    let _alone = keep_out(name)?;
+    if site::keys::unload(dataset.source(), name)? { Ok(()) } else { Err(already()) }
+}
+
+/// The pool of a dataset, if it is open in this process for longer than this command.
+fn open_here(dataset: &str) -> Result<Option<Arc<Spa>>, Failure> {
+    let record = here().find(pool_of(dataset))?.filter(|_| here().is_of_machine());
+    Ok(record.and_then(|record| here().changing(&record)))
 }
 
 /// Unloads the keys that are loaded of a dataset and of those below it, after they were unmounted (`zfs unmount -u`).

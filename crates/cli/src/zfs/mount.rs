@@ -15,7 +15,7 @@ use super::mounting::changes::{Change, Changes};
 use super::mounting::of_pool::{Wanted, mount_all};
 use super::mounting::options::Options;
 use super::mounting::{self, Ask, Facts};
-use super::select::{self, Selection, find, told};
+use super::select::{self, Selection, told};
 use super::session::Session;
 use crate::command::Call;
 use crate::console;
@@ -92,6 +92,11 @@ fn list(call: &Call<'_>) -> Outcome {
     json::print(&schema)
 }
 
+/// Finds a file system, with all that says how it is mounted.
+fn find_all(name: &str) -> Result<Listed, Failure> {
+    select::find_with(name, Types::FILESYSTEMS, &mounting::wanted())
+}
+
 fn options(call: &Call<'_>) -> Option<Options> {
     let lists: Vec<_> = call.args.values('o').map(|list| list.to_string_lossy().into_owned()).collect();
     Options::parse(lists.iter().map(String::as_str)).ok()
@@ -107,7 +112,7 @@ fn no_server(name: &str) -> Failure {
 
 fn mount_one(call: &Call<'_>, name: &str, ask: Ask) -> Outcome {
     Session::run(|session| {
-        let dataset = select::find_with(name, Types::FILESYSTEMS, &mounting::wanted())?;
+        let dataset = find_all(name)?;
         let facts = Facts::of(&dataset)?;
         let cannot = |why: String| failed(format!("cannot mount '{name}': {why}"));
         if let Err(why) = facts.bar(ask) {
@@ -194,7 +199,7 @@ pub(super) fn unmount(call: &Call<'_>) -> Outcome {
 }
 
 fn unmount_named(session: &Session, name: &str, force: bool, unloads: bool) -> Outcome {
-    let dataset = find(name, Types::FILESYSTEMS)?;
+    let dataset = find_all(name)?;
     let cannot = |why: &str| failed(format!("cannot unmount '{name}': {why}"));
     if Facts::of(&dataset)?.is_legacy() {
         return Err(cannot("legacy mountpoint\nuse umount(8) to unmount this filesystem"));
@@ -231,7 +236,7 @@ fn unmount_path(session: &Session, path: &str, force: bool, unloads: bool) -> Ou
         let table = table.ok_or_else(|| cannot("not currently mounted"))?;
         return mounting::unmount(&table, &entry, force).map(|()| 0);
     }
-    let dataset = find(&name, Types::FILESYSTEMS)?;
+    let dataset = find_all(&name)?;
     if Facts::of(&dataset)?.is_legacy() {
         return Err(failed(format!(
             "cannot unmount '{name}': legacy mountpoint\nuse umount(8) to unmount this filesystem"
@@ -274,7 +279,7 @@ fn unmount_of_many(
     unloads: bool,
 ) -> Result<(), Failure> {
     session.reach(name)?;
-    let dataset = find(name, Types::FILESYSTEMS)?;
+    let dataset = find_all(name)?;
     let facts = Facts::of(&dataset)?;
     if facts.is_legacy() || facts.canmount == mounting::CANMOUNT_NOAUTO {
         return Ok(());
@@ -308,7 +313,7 @@ fn bar_of_share(dataset: &Listed, ask: Ask) -> Result<(), Option<String>> {
 }
 
 fn share_one(name: &str, ask: Ask) -> Outcome {
-    let dataset = find(name, Types::FILESYSTEMS)?;
+    let dataset = find_all(name)?;
     match bar_of_share(&dataset, ask) {
         Err(why) => Err(failed(format!("cannot share '{name}': {}", why.unwrap_or_default()))),
         Ok(()) => Err(refuse_to_share(name)),
@@ -337,7 +342,7 @@ fn unshare(name: &str) -> Outcome {
         };
         return Err(failed(format!("cannot unshare '{name}': {why}")));
     }
-    let dataset = find(name, Types::FILESYSTEMS)?;
+    let dataset = find_all(name)?;
     let why = match is_shared(&dataset)? {
         false => "legacy share\nuse exports(5) or smb.conf(5) to unshare this filesystem",
         true => "not currently shared",

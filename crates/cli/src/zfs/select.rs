@@ -252,6 +252,7 @@ pub(super) fn find(name: &str, accepted: Types) -> Result<Listed, Failure> {
 
 /// As [`find`], with these properties asked for at once.
 pub(super) fn find_with(name: &str, accepted: Types, wanted: &Wanted) -> Result<Listed, Failure> {
+    let name = &*by_path(name)?;
     let source = find_pool(name, accepted)?;
     let entry = Listed::ask(&source, name, wanted).map_err(|e| failed(told(&e, name)))?;
     if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }

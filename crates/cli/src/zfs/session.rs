@@ -65,7 +65,8 @@ impl Session {
         let control = console::control(spa);
         self.open.borrow_mut().push(control.clone());
         here().show_changes(&record, control.spa())?;
-        if control.spa().had_logs() {
+        // a machine has replayed them when it lent the pool
+        if control.spa().had_logs() && !here().is_of_machine() {
             // after a command that was killed
             replay::all(control.spa())?;
             control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", messages::why(&e))))?;
@@ -118,8 +119,8 @@ impl Session {
             let spa = control.spa();
             result = result.and(spa.view().map_or(Ok(()), |view| Ok(site::keys::settle(&view)?)));
             here().hide_changes(spa);
-            let logged = if good && control.has_changed() { writable::log(spa) } else { Ok(()) };
-            let closed = logged.and_then(|()| spa.close());
+            let logs = good && control.has_changed();
+            let closed = if logs { writable::log_and_close(spa) } else { here().close(spa) };
             let closed = closed.map_err(|e| failed(format!("cannot close '{}': {}", spa.name(), messages::why(&e))));
             result = result.and(closed);
         }

@@ -1,7 +1,6 @@
 //! `zpool destroy`.
 
 use control::Ioc;
-use site::records;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -27,7 +26,6 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         other => other,
     })?;
     writable::leave(&record, &doing, Ioc::PoolDestroy)?;
-    records::forget(record.guid)?;
     unmounted();
     Ok(0)
 }

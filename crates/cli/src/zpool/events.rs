@@ -6,7 +6,7 @@ use std::time::Duration;
 use control::Ioc;
 use nvlist::{NvList, Value};
 use pool::events::{CLASS, POOL, TIME};
-use site::{Machine, Session};
+use site::Session;
 
 use super::activity::ctime;
 use crate::columns::in_line;
@@ -30,7 +30,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let mut out = stdout();
-    let session = Machine::new(here()).own_session(console::user());
+    let session = here().machine().own_session(console::user());
     if call.args.has('c') {
         if only.is_some() || verbose || scripted || follow {
             return Err(usage("invalid options combined with -c"));

@@ -4,12 +4,13 @@
 
 use control::Ioc;
 use pool::Pool;
-use site::{Imported, devices, records};
+use site::{Imported, devices};
 use vdev::import::PoolState;
 
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable, zfs};
+use crate::{messages, pools, writable, zfs};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -39,10 +40,10 @@ fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
             Err(_) if force => {}
             Err(why) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
             Ok(found) if force && Pool::open(&found, &devices::options(record)).is_err() => {}
-            Ok(_) => writable::leave(record, &format!("cannot export '{name}'"), Ioc::PoolExport)?,
+            Ok(_) => return writable::leave(record, &format!("cannot export '{name}'"), Ioc::PoolExport),
         }
     }
-    Ok(records::forget(record.guid)?)
+    here().forget(record).map_err(|e| failed(format!("cannot export '{name}': {}", messages::why_failed(&e))))
 }
 
 /// Returns whether another system or user has imported the pool since, and exported or destroyed it: then it only

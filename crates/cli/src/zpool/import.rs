@@ -15,7 +15,7 @@ use pool::Spa;
 use site::import::{How, is_foreign};
 use site::rewind::{Policy, Rewind};
 use site::tryimport::{ERRNO, LOAD_INFO, MISSING_VDEVS};
-use site::{Imported, Machine, Query, Session};
+use site::{Imported, Query, Session};
 use vdev::import::{Candidate, PoolState};
 
 use super::activity::ctime;
@@ -93,7 +93,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         eprintln!("no pools available to import");
         return Ok(0);
     }
-    let session = Machine::new(here()).own_session(console::user());
+    let session = here().machine().own_session(console::user());
     let mut status = 0;
     for (n, candidate) in found.iter().enumerate() {
         if options.all {
@@ -294,7 +294,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
         stored.insert(&name, value_of(value));
     }
-    let machine = Machine::new(here());
+    let machine = here().machine();
     let session = machine.own_session(console::user());
     let request = how.request(candidate, stored);
     if is_foreign(candidate) && !options.force {
@@ -313,7 +313,12 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         return Ok(0);
     }
     let record = pools::find(&name)?;
-    match machine.take(&record.name) {
+    let spa = match here().is_of_machine() {
+        // it stays open
+        true if !record.readonly => Some(here().write(&record)?),
+        _ => machine.take(&record.name),
+    };
+    match spa {
         Some(spa) => finish(&spa, &doing(candidate, &name), options),
         None => {
             let status = if options.load_keys { load_keys(&pools::query(&record)?, options)? } else { 0 };

@@ -1,5 +1,7 @@
 //! `zpool scrub` and `zpool resilver`. They run in the background of the open pool, which this command has opened: it waits for them. When it
-//! is interrupted, they resume with the next such command.
+//! is interrupted, they resume with the next such command; in a server they just go on.
+
+use std::time::Duration;
 
 use base::Errno;
 use control::stats::{Activity, FEATURE_STATS, VdevStat, VdevStats};
@@ -15,6 +17,9 @@ use crate::command::Call;
 use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
+
+/// The interval at which the progress is shown.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The operation that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,16 +154,25 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
 fn wait(control: &Control) -> Result<(), Failed> {
     let config = brief(control)?;
     let total = config.get_nvlist(key::VDEV_TREE).map_or(0, |root| VdevStats::of(root).get(VdevStat::Alloc));
+    let (spa, cancel) = (control.spa(), console::signals().cancel());
     let bar = crate::progress::bar(total, false);
-    let ended = control.spa().scan_wait(&mut |figures| {
-        bar.set_position(figures.bytes);
-        if figures.lost > 0 {
-            bar.set_message(format!("{} damaged", figures.lost));
+    let ended = loop {
+        match spa.scan_wait_for(LOOK) {
+            // it goes on in the background
+            Ok(false) if cancel.is_cancelled() => break Err(control::Error::Cancelled.into()),
+            Ok(false) => {}
+            Ok(true) => break Ok(()),
+            Err(e) => break Err(e.into()),
         }
-    });
+        if let Some(figures) = spa.scan_figures() {
+            bar.set_position(figures.bytes);
+            if figures.lost > 0 {
+                bar.set_message(format!("{} damaged", figures.lost));
+            }
+        }
+    };
     bar.finish_and_clear();
-    ended?;
-    Ok(())
+    ended
 }
 
 /// `zpool resilver`: reads the data that devices missed, and writes it to them.

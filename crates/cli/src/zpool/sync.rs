@@ -7,6 +7,7 @@ use site::Imported;
 
 use crate::args::TYPES;
 use crate::command::Call;
+use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
@@ -28,7 +29,7 @@ fn sync(record: &Imported, force: bool) -> Result<(), Failure> {
     let mut input = NvList::new();
     input.insert("force", force);
     writable::ask(&spa, &doing, Ioc::PoolSync, &input)?;
-    spa.close().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
+    here().close(&spa).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 pub(super) fn condense(call: &Call<'_>) -> Outcome {

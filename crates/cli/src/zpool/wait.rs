@@ -118,8 +118,8 @@ fn left(query: &Query) -> Result<Left, Failure> {
 
 /// Finishes the activities that no other process is working on, as far as this command can.
 fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failure> {
-    let here = |activity| matches!(activity, FREE | DISCARD | SCRUB | RESILVER);
-    let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && !here(*n));
+    let can_go_on = |activity| matches!(activity, FREE | DISCARD | SCRUB | RESILVER);
+    let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && !can_go_on(*n));
     if let Some(activity) = other {
         return Err(failed(format!(
             "cannot wait for {} in '{}': it is not running; start it again with its own command",
@@ -132,7 +132,7 @@ fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failu
     for (activity, _) in pool::Activity::ALL.into_iter().zip(wanted).filter(|(_, wanted)| **wanted) {
         writable::wait(&spa, &doing, activity)?;
     }
-    spa.close().map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
+    here().close(&spa).map_err(|e| failed(format!("{doing}: {}", messages::why(&e))))
 }
 
 /// Prints a line of what remains (OpenZFS: `print_wait_status_row`).

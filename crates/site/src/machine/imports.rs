@@ -130,6 +130,7 @@ impl Session {
         // nobody else opens it meanwhile
         let place = self.machine.place(guid);
         let mut filling = place.write();
+        self.machine.go_on()?;
         let locked = import.lock()?;
         let spa = import.write(locked, filling.expects(import.record()))?;
         match self.set_and_remember(&spa, stored, import) {

@@ -1,18 +1,20 @@
 //! The pools that a machine has open.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 use base::{Errno, Guid};
 use control::{AllKept, Failed};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
+use super::lent::{Lent, Loans};
 use crate::error::opening;
 use crate::writing::Starts;
-use crate::{Error, Imported, Query, Site, devices, keys, suspended};
+use crate::{Error, Imported, Query, Site, keys, records, suspended};
 
 /// The time that an export waits for the requests to its pool to end, and these for it before they ask whether it is suspended.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -43,6 +45,24 @@ impl Place {
 
     fn try_write_for(self: &Arc<Self>, time: Duration) -> Option<Filling<'_>> {
         Some(Filling { open: self.open.try_write_for(time)?, place: self })
+    }
+
+    /// As [`Place::write`], to close what is in it: nobody has it on loan, either.
+    fn try_alone_for(self: &Arc<Self>, time: Duration) -> Option<Filling<'_>> {
+        let end = Instant::now() + time;
+        loop {
+            let open = self.open.try_write_until(end)?;
+            let shared = open.as_ref().map(|open| open.shared.clone());
+            match shared.filter(|shared| shared.loans.are_any()) {
+                None => return Some(Filling { open, place: self }),
+                Some(shared) => {
+                    drop(open);
+                    if !shared.loans.wait_until(end) {
+                        return None;
+                    }
+                }
+            }
+        }
     }
 
     /// The pool that is open for a change here.
@@ -143,7 +163,8 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// A pool that is open.
+/// A pool that is open. A clone is the same.
+#[derive(Clone)]
 pub(super) struct Open {
     /// The record of its import, from when it was opened.
     pub(super) record: Imported,
@@ -159,11 +180,18 @@ pub(super) struct Shared {
     ready: Mutex<bool>,
     /// Locked while vdevs are added or removed: the record is changed before and after.
     vdevs: Mutex<()>,
+    /// Who uses the pool for longer than a request: it is not closed meanwhile.
+    loans: Arc<Loans>,
 }
 
 impl Open {
     pub(super) fn new(record: Imported, held: Held) -> Open {
         Open { record, held, shared: Arc::default() }
+    }
+
+    /// Lends it: it is not closed until that is dropped.
+    fn lend(&self) -> Lent {
+        Lent { open: self.clone(), _loan: Loans::take(&self.shared.loans) }
     }
 
     /// Locks the vdevs of the record against other threads that add or remove some.
@@ -208,6 +236,7 @@ impl Open {
 }
 
 /// How it is open.
+#[derive(Clone)]
 pub(super) enum Held {
     /// For a change.
     Writing(Arc<Spa>),
@@ -216,16 +245,18 @@ pub(super) enum Held {
 }
 
 /// The pools of a machine, and what its sessions keep of them.
-pub(super) struct Pools {
-    pub(super) site: Site,
+pub(crate) struct Pools {
+    pub(crate) site: Site,
     /// The places of pools by their guids; they stay, as somebody may be waiting for one.
     places: Mutex<HashMap<Guid, Arc<Place>>>,
     pub(super) kept: AllKept,
+    /// No pool is opened any more.
+    ending: AtomicBool,
 }
 
 impl Pools {
     pub(super) fn new(site: Site) -> Pools {
-        Pools { site, places: Mutex::default(), kept: AllKept::default() }
+        Pools { site, places: Mutex::default(), kept: AllKept::default(), ending: AtomicBool::new(false) }
     }
 
     /// The imported pool of this name.
@@ -330,6 +361,7 @@ impl Pools {
                 drop(filling);
                 return work(&place.besides(record, spa));
             }
+            self.go_on()?;
             let open = self.open_now(record, &filling)?;
             filling.fill(open);
         }
@@ -355,6 +387,38 @@ impl Pools {
         Ok(Open::new(record, Held::Writing(spa)))
     }
 
+    /// Lends an imported pool, which is opened if it is not open.
+    pub(crate) fn lend(&self, record: &Imported) -> Result<Lent, Failed> {
+        self.with(&record.name, |open| Ok(open.lend()))
+    }
+
+    /// Lends an imported pool if it is open.
+    pub(crate) fn lend_if_open(&self, record: &Imported) -> Option<Lent> {
+        let lent = self.if_open(&record.name, |open| Ok(open.lend()))?;
+        lent.ok().filter(|lent| lent.open.record.guid == record.guid)
+    }
+
+    /// Closes a pool, if it is open, and forgets that it is imported.
+    ///
+    /// # Errors
+    /// EBUSY if others use it; as [`Pools::close`]; when the record cannot be removed.
+    pub(crate) fn forget(&self, guid: Guid) -> Result<(), Failed> {
+        self.alone(guid, |filling| {
+            self.close_now(filling)?;
+            records::forget(guid).map_err(opening)
+        })
+    }
+
+    /// Takes over a new pool that is to be remembered with this record: it is open from now on.
+    pub(crate) fn adopt(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
+        let place = self.place(record.guid);
+        let mut filling = place.write();
+        records::remember(record)?;
+        self.site.keep(spa);
+        filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
+        Ok(())
+    }
+
     /// The place of a pool, for a request that closes it: the others have ended.
     pub(super) fn alone<R>(
         &self,
@@ -362,7 +426,7 @@ impl Pools {
         work: impl FnOnce(&mut Filling<'_>) -> Result<R, Failed>,
     ) -> Result<R, Failed> {
         let place = self.place(guid);
-        let mut filling = place.try_write_for(MOMENT).ok_or_else(busy)?;
+        let mut filling = place.try_alone_for(MOMENT).ok_or_else(busy)?;
         work(&mut filling)
     }
 
@@ -375,13 +439,34 @@ impl Pools {
         self.opened(pool).or_else(begun).map_or(Ok(()), |place| self.close_place(&place))
     }
 
+    /// Lets a pool be opened, which the caller has locked: whoever closes all pools waits for that.
+    pub(super) fn go_on(&self) -> Result<(), Failed> {
+        match self.ending.load(Ordering::SeqCst) {
+            true => Err(control::Error::Opening(Errno::ECANCELED, "the server is ending".into()).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Closes all pools, and opens none any more. Those that are in use for longer than `limit` are left as they are.
+    pub(super) fn end(&self, limit: Duration) -> Result<(), Failed> {
+        self.ending.store(true, Ordering::SeqCst);
+        self.close_until(Instant::now().checked_add(limit))
+    }
+
     pub(super) fn close_all(&self) -> Result<(), Failed> {
+        self.close_until(None)
+    }
+
+    fn close_until(&self, end: Option<Instant>) -> Result<(), Failed> {
         let mut places: Vec<Arc<Place>> = self.places.lock().values().cloned().collect();
         let mut closed = Ok(());
         // all of them, whatever comes of the first; none is waited for while another is suspended
         while !places.is_empty() {
+            if end.is_some_and(|end| Instant::now() > end) {
+                return closed.and(Err(busy()));
+            }
             places.iter().for_each(|place| place.give_up_suspended());
-            places.retain(|place| match place.try_write_for(MOMENT) {
+            places.retain(|place| match place.try_alone_for(MOMENT) {
                 Some(mut filling) => {
                     let now = self.close_now(&mut filling);
                     closed = std::mem::replace(&mut closed, Ok(())).and(now);
@@ -397,7 +482,7 @@ impl Pools {
     fn close_place(&self, place: &Arc<Place>) -> Result<(), Failed> {
         loop {
             place.give_up_suspended();
-            if let Some(mut filling) = place.try_write_for(MOMENT) {
+            if let Some(mut filling) = place.try_alone_for(MOMENT) {
                 return self.close_now(&mut filling);
             }
         }
@@ -458,16 +543,11 @@ impl Pools {
         }
     }
 
-    /// Takes requests about a pool that is open for a change, in one of its states.
-    pub(super) fn query(&self, open: &Open, view: &Arc<Pool>, finds_devices: bool) -> Query {
-        let found = || {
-            let record = self.site.all().ok()?.into_iter().find(|record| record.guid == open.record.guid)?;
-            devices::candidate(&record).ok().map(|found| devices::paths(&found))
-        };
+    /// Takes requests about a pool that is open, in one of its states.
+    pub(super) fn query(&self, open: &Open, view: &Arc<Pool>) -> Query {
         let devices = match &open.held {
-            Held::Reading(_, devices) => devices.clone(),
-            Held::Writing(_) if finds_devices => found().unwrap_or_default(),
-            Held::Writing(_) => HashMap::new(),
+            Held::Reading(_, devices) => Arc::new(OnceLock::from(devices.clone())),
+            Held::Writing(_) => Arc::default(),
         };
         Query::of_imported(view.clone(), open.record.clone(), devices)
     }

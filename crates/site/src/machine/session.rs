@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base::{Errno, Guid};
@@ -166,7 +166,7 @@ impl Session {
             devices = found;
             Ok(view)
         });
-        let query = Query::of_imported(view?, record, devices);
+        let query = Query::of_imported(view?, record, Arc::new(OnceLock::from(devices)));
         query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
     }
 
@@ -178,7 +178,7 @@ impl Session {
         cancel: &CancelToken,
     ) -> Result<NvList, Failed> {
         let ask = |view: &Arc<Pool>| {
-            let query = self.machine.query(open, view, ioc == Ioc::PoolStats);
+            let query = self.machine.query(open, view);
             query.of(&self.caller).keeping(&self.kept).until(cancel).call(ioc, name, input)
         };
         match &open.held {
@@ -206,7 +206,7 @@ impl Session {
         let site = &self.machine.site;
         let out = match (&open.held, ioc) {
             (Held::Reading(pool, _), _) => {
-                self.machine.query(open, pool, false).of(&self.caller).call(ioc, name, input)
+                self.machine.query(open, pool).of(&self.caller).call(ioc, name, input)
             }
             (Held::Writing(spa), Ioc::VdevAdd) => {
                 let _alone = open.lock_vdevs();
@@ -229,7 +229,7 @@ impl Session {
                 Held::Reading(pool, _) => pool.clone(),
                 Held::Writing(spa) => spa.view()?,
             };
-            Ok::<_, Failed>(self.machine.query(open, &view, false))
+            Ok::<_, Failed>(self.machine.query(open, &view))
         };
         match ioc {
             Ioc::LoadKey if !input.contains("noop") => {

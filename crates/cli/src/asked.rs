@@ -1,0 +1,122 @@
+//! Which command lines a server is asked to carry out.
+//!
+//! Those that open imported pools: of `zfs` and `zpool` all but a few, and Zuse's own verbs. What is misused, asks for help, or has nothing to do with pools that a server has open, is carried out
+//! where it is: `zdb`, `zstream`, verbs on devices (`-d`), `zpool import` that only looks. So is a command that sets tunables (`zuse -o`): they are those of a process, and the server's
+//! are not one command's.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::command::Tool;
+use crate::{verbs, zfs, zpool};
+
+/// Verbs of `zpool` that open no pool: the events and the labels of devices can be had without.
+const ALONE: [&str; 2] = ["events", "labelclear"];
+
+/// The name by which mount(8) calls this program.
+pub(crate) const MOUNT_HELPER: &str = "mount.zfs";
+
+/// Whether a server is asked to carry out the command `argv`, whose first word is the name that it is called by.
+pub(crate) fn is_asked(argv: &[OsString]) -> bool {
+    let Some((program, args)) = argv.split_first() else { return false };
+    let name = Path::new(program).file_name().and_then(OsStr::to_str);
+    match name {
+        Some("zdb" | "zstream" | "zstreamdump") => false,
+        Some(name) => of_tool(name, args).unwrap_or_else(|| of_zuse(args)),
+        None => of_zuse(args),
+    }
+}
+
+/// Whether the command has something mounted, for which there has to be a server.
+pub(crate) fn needs_server(argv: &[OsString]) -> bool {
+    let name = |word: &OsStr| Path::new(word).file_name().and_then(OsStr::to_str).map(str::to_owned);
+    let mut words = argv.iter().map(OsString::as_os_str);
+    let args = match words.next().and_then(name).as_deref() {
+        Some(MOUNT_HELPER) => return true,
+        Some("zfs") => argv.get(1..),
+        // with a key for the command, or without
+        _ => argv.iter().position(|word| word == "zfs").and_then(|at| argv.get(at + 1..)),
+    };
+    let parsed = args.and_then(|args| zfs::TOOL.parse(args));
+    parsed.is_some_and(|(verb, args)| {
+        verb == "mount" && (args.has('a') || args.has('R') || !args.names().is_empty())
+    })
+}
+
+fn of_tool(name: &str, args: &[OsString]) -> Option<bool> {
+    match name {
+        "zfs" => Some(opens_pools(&zfs::TOOL, args)),
+        "zpool" => Some(opens_pools(&zpool::TOOL, args)),
+        MOUNT_HELPER => Some(true),
+        _ => None,
+    }
+}
+
+fn opens_pools(tool: &Tool, args: &[OsString]) -> bool {
+    let Some((verb, parsed)) = tool.parse(args) else { return false };
+    match (tool.name, verb) {
+        (_, "version") => false,
+        ("zpool", verb) if ALONE.contains(&verb) => false,
+        ("zpool", "import") => parsed.has('a') || !parsed.names().is_empty(),
+        _ => true,
+    }
+}
+
+/// The arguments of `zuse`.
+fn of_zuse(mut args: &[OsString]) -> bool {
+    while let [flag, _, rest @ ..] = args
+        && flag == "-L"
+    {
+        args = rest;
+    }
+    let Some((verb, rest)) = args.split_first() else { return false };
+    let Some(verb) = verb.to_str() else { return false };
+    of_tool(verb, rest).unwrap_or_else(|| verbs::opens_imported(verb, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_asked_for_what_opens_imported_pools() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let asked = |line: &str| crate::console::in_test(|| is_asked(&words(line)));
+        for line in [
+            "zfs list",
+            "/sbin/zfs snapshot t@s",
+            "zuse zpool status",
+            "zuse -L file:///k zfs list",
+            "zuse ls t:/",
+            "zuse -L prompt put t:/f",
+            "zpool import -a",
+            "zpool import -d /tmp t",
+            "zfs compression=on t",
+        ] {
+            assert!(asked(line), "{line}");
+        }
+        for line in [
+            "zfs",
+            "zfs help",
+            "zfs -V",
+            "zfs version",
+            "zfs list -?",
+            "zfs list -o",
+            "zfs nothing",
+            "zpool events -f",
+            "zpool import",
+            "zpool import -d /tmp",
+            "zdb t",
+            "zuse zdb t",
+            "zstream dump",
+            "zuse serve",
+            "zuse help zfs",
+            "zuse -o busy_wait=0 zfs list",
+            "zuse ls -d /tmp t:/",
+            "zuse ls --help",
+            "zuse",
+        ] {
+            assert!(!asked(line), "{line}");
+        }
+    }
+}

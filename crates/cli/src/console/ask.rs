@@ -1,0 +1,113 @@
+//! Command lines that the server of the state folder carries out, in the place of this process.
+//!
+//! What this process has goes there: words, descriptors, directory, umask, variables, and the signals that come meanwhile. It ends as the command does: with its status, or by the signal
+//! that ended it. A second signal ends it at once, whatever the command does; and so does a command that does not end soon after the first. Where there is no server, or one that does not serve this user, the command is
+//! carried out here.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use base::Errno;
+use nvlist::NvList;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use serve::{Client, Error, Request, SIGNALS};
+use signal_hook::consts::{SIGUSR1, SIGWINCH};
+use signal_hook::iterator::Signals as Caught;
+use signal_hook::low_level::emulate_default_handler;
+
+use super::{Console, Running, not_ignored};
+
+/// The time after which signals are passed on. Until then one ends this process, and the server ends the command of a client that is gone.
+const SOON: Duration = Duration::from_millis(20);
+
+/// The time that a command has to end after a signal. One that goes on, as what it waits for cannot be interrupted, does so without its client.
+const GRACE: Duration = Duration::from_secs(2);
+/// The interval at which a signal is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Has a server carry out the command `argv`, if there is one that does. Returns the exit status; `None` if the command is to be carried out here: nothing of it
+/// was done.
+#[must_use]
+pub fn by_server(argv: &[OsString]) -> Option<u8> {
+    let console = Console::of_process().ok()?;
+    let umask = console.umask;
+    let running = Running::new(console, argv);
+    if !running.enter(|| crate::asked::is_asked(argv)) {
+        return None;
+    }
+    let Some(request) = running.enter(|| begin(argv, umask)).ok()? else {
+        running.enter(super::unmount_dead);
+        return None;
+    };
+    let answer = match request.wait_for(SOON) {
+        Some(answer) => answer,
+        None => wait(&request),
+    };
+    let why = match answer.as_ref().map(status) {
+        Ok(Some(status)) => return Some(status),
+        Ok(None) => "the server is not understood".to_owned(),
+        // refused before it was begun
+        Err(Error::Failed(failed)) if [Errno::EPERM, Errno::ENOTSUP, Errno::ECANCELED].contains(&failed.errno) => {
+            return None;
+        }
+        Err(why) => why.to_string(),
+    };
+    // there is nothing else that it could be told to
+    let _told = writeln!(io::stderr(), "{why}");
+    Some(1)
+}
+
+/// Begins the command line; `None` if there is no server. One that mounts starts one.
+fn begin(argv: &[OsString], umask: u32) -> Result<Option<Request>, Error> {
+    let client = match crate::asked::needs_server(argv) {
+        true => Some(serve::start()?),
+        false => Client::connect()?,
+    };
+    let Some(client) = client else { return Ok(None) };
+    let directory = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let directory = directory.map_err(|e| Error::Unsendable(e.to_string()))?;
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    let three = [input.as_fd(), output.as_fd(), error.as_fd()];
+    client.begin_run(argv.to_vec(), three, directory, umask).map(Some)
+}
+
+/// Waits for the end of a command, and passes signals on to it. One that was to end the command ends this process then.
+fn wait(request: &Request) -> Result<NvList, Error> {
+    let ending = Arc::new(AtomicI32::new(0));
+    if let Ok(mut caught) = Caught::new(not_ignored(&SIGNALS)) {
+        let (signals, first) = (request.signals(), ending.clone());
+        let pass_on = move || {
+            for signal in caught.forever() {
+                let ends = ![SIGUSR1, SIGWINCH].contains(&signal);
+                if ends && first.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+                    let _ = emulate_default_handler(signal);
+                }
+                signals.pass(signal);
+            }
+        };
+        if std::thread::Builder::new().name("signals".to_owned()).spawn(pass_on).is_err() {
+            // it cannot be interrupted, but it ends
+        }
+    }
+    let mut ended = None;
+    loop {
+        let answer = request.wait_for(LOOK);
+        let signal = ending.load(Ordering::SeqCst);
+        match answer {
+            Some(answer) if signal == 0 => return answer,
+            None if signal == 0 => {}
+            None if ended.get_or_insert_with(Instant::now).elapsed() < GRACE => {}
+            _ => {
+                let _ = emulate_default_handler(signal);
+            }
+        }
+    }
+}
+
+fn status(out: &NvList) -> Option<u8> {
+    out.get_u64("status").and_then(|status| u8::try_from(status).ok())
+}
