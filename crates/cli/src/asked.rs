@@ -27,8 +27,11 @@ pub(crate) fn is_asked(argv: &[OsString]) -> bool {
     }
 }
 
-/// Whether the command has something mounted, for which there has to be a server.
+/// Whether the command has something mounted, for which there has to be a server: one is started, unless the variable `ZUSE_ON_DEMAND` says `no`.
 pub(crate) fn needs_server(argv: &[OsString]) -> bool {
+    if crate::console::var("ZUSE_ON_DEMAND").is_some_and(|word| word == "no") {
+        return false;
+    }
     let name = |word: &OsStr| Path::new(word).file_name().and_then(OsStr::to_str).map(str::to_owned);
     let mut words = argv.iter().map(OsString::as_os_str);
     let args = match words.next().and_then(name).as_deref() {
@@ -38,9 +41,7 @@ pub(crate) fn needs_server(argv: &[OsString]) -> bool {
         _ => argv.iter().position(|word| word == "zfs").and_then(|at| argv.get(at + 1..)),
     };
     let parsed = args.and_then(|args| zfs::TOOL.parse(args));
-    parsed.is_some_and(|(verb, args)| {
-        verb == "mount" && (args.has('a') || args.has('R') || !args.names().is_empty())
-    })
+    parsed.is_some_and(|(verb, args)| verb == "mount" && (args.has('a') || args.has('R') || !args.names().is_empty()))
 }
 
 fn of_tool(name: &str, args: &[OsString]) -> Option<bool> {

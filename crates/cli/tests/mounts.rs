@@ -157,25 +157,30 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn file_systems_are_mounted_when_they_are_created_and_listed() {
     let Some(world) = World::new() else { return };
     world.ok("zfs create -p t/a/b && zfs create -u t/u && zfs create -o mountpoint=none t/n");
-    world.ok("zfs create -o mountpoint=legacy t/l && zfs create -o canmount=noauto t/na && zfs create -o canmount=off t/off");
+    world.ok(
+        "zfs create -o mountpoint=legacy t/l && zfs create -o canmount=noauto t/na && zfs create -o canmount=off t/off",
+    );
     assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a", "t/a/b ROOT/t/a/b"]);
     assert_eq!(world.ok("zfs get -Ho value mounted t/a t/u"), "yes\nno\n");
     assert!(world.ok("zfs mount -j").contains("\"t/a/b\":{\"filesystem\":\"t/a/b\",\"mountpoint\":\"ROOT/t/a/b\"}"));
     world.ok("zfs snapshot t/a@s && zfs clone t/a@s t/c && zfs clone -u t/a@s t/d");
     assert_eq!(world.mounted()[3..], ["t/c ROOT/t/c"]);
     // a path names the file system that is mounted there
-    assert_eq!(world.ok("zfs list -Ho name $R/t/a/b; mkdir $R/t/a/d; cd $R/t/a && zfs list -Ho name ./d"), "t/a/b\nt/a\n");
+    assert_eq!(
+        world.ok("zfs list -Ho name $R/t/a/b; mkdir $R/t/a/d; cd $R/t/a && zfs list -Ho name ./d"),
+        "t/a/b\nt/a\n"
+    );
     world.fails("zfs list /proc", 1, "'/proc': not a ZFS filesystem");
     world.fails("zfs mount t/a", 1, "cannot mount 't/a': filesystem already mounted");
     world.fails("zfs mount t/n", 1, "cannot mount 't/n': no mountpoint set");
-    world.fails(
-        "zfs mount t/l",
-        1,
-        "cannot mount 't/l': legacy mountpoint\nuse mount(8) to mount this filesystem",
-    );
+    world.fails("zfs mount t/l", 1, "cannot mount 't/l': legacy mountpoint\nuse mount(8) to mount this filesystem");
     world.fails("zfs mount t/off", 1, "cannot mount 't/off': 'canmount' property is set to 'off'");
     world.fails("zfs unmount t/u", 1, "cannot unmount 't/u': not currently mounted");
-    world.fails("zfs unmount t/l", 1, "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem");
+    world.fails(
+        "zfs unmount t/l",
+        1,
+        "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem",
+    );
     world.fails("zfs unmount $R/t/a/d", 1, "cannot unmount 'ROOT/t/a/d': not a mountpoint");
     world.fails("zfs unmount /proc", 1, "cannot unmount '/proc': not a ZFS filesystem");
     world.fails("zfs mount -o bogus t/u", 1, "cannot mount 't/u': Invalid argument");
@@ -303,7 +308,8 @@ fn mounts_follow_names_and_mount_points() {
 #[test]
 fn contents_that_are_replaced_are_seen_at_once() {
     let Some(world) = World::new() else { return };
-    world.ok("zfs create t/a && echo one > $R/t/a/f && zfs snapshot t/a@1 && echo two > $R/t/a/f && zfs snapshot t/a@2");
+    world
+        .ok("zfs create t/a && echo one > $R/t/a/f && zfs snapshot t/a@1 && echo two > $R/t/a/f && zfs snapshot t/a@2");
     // a read sets no time, which would be a change
     world.ok("zfs send t/a@1 | zfs receive -o atime=off t/b");
     assert_eq!(world.ok("cat $R/t/b/f"), "one\n");
@@ -314,11 +320,7 @@ fn contents_that_are_replaced_are_seen_at_once() {
     file.read_exact_at(&mut text, 0).unwrap();
     assert_eq!(&text, b"two\n");
     world.ok("echo mine > $R/t/b/f; touch $R/t/b/more");
-    world.fails(
-        "zfs send -i @2 t/a@3 2> /dev/null | zfs receive t/b",
-        1,
-        "cannot receive: failed to read from stream",
-    );
+    world.fails("zfs send -i @2 t/a@3 2> /dev/null | zfs receive t/b", 1, "cannot receive: failed to read from stream");
     world.ok("echo three > $R/t/a/f && zfs snapshot t/a@3");
     assert_eq!(world.run("zfs send -i @2 t/a@3 | zfs receive t/b").status, Some(1));
     world.ok("zfs send -i @2 t/a@3 | zfs receive -F t/b");
@@ -329,7 +331,9 @@ fn contents_that_are_replaced_are_seen_at_once() {
     // a full stream over what is there, and a package
     world.ok("zfs create t/full && touch $R/t/full/old && zfs send t/a@1 | zfs receive -F t/full");
     assert_eq!(world.ok("ls $R/t/full"), "f\n");
-    world.ok("zfs create t/a/sub && echo s > $R/t/a/sub/f && zfs snapshot -r t/a@4 && zfs send -R t/a@4 | zfs receive t/r");
+    world.ok(
+        "zfs create t/a/sub && echo s > $R/t/a/sub/f && zfs snapshot -r t/a@4 && zfs send -R t/a@4 | zfs receive t/r",
+    );
     assert_eq!(world.ok("cat $R/t/r/f $R/t/r/sub/f"), "three\ns\n");
     world.ok("zfs send -R t/a@4 | zfs receive -u t/q");
     assert!(!world.mounted().iter().any(|line| line.starts_with("t/q")));
@@ -393,9 +397,20 @@ fn the_helper_of_mount_takes_legacy_mount_points() {
     let Some(world) = World::new() else { return };
     world.ok("zfs create -o mountpoint=legacy t/l && zfs create t/a && mkdir $D/at");
     world.ok("mount.zfs t/l $D/at -o rw,noatime && touch $D/at/f");
-    assert!(world.ok("grep fuse.zfs /proc/self/mounts").lines().any(|line| line.starts_with("t/l ") && line.contains("noatime")));
-    world.ok("zfs snapshot t/l@s && mkdir $D/snap && mount.zfs -o ro t/l@s $D/snap && test -e $D/snap/f && umount $D/snap");
-    world.fails("zfs unmount t/l", 1, "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem");
+    assert!(
+        world
+            .ok("grep fuse.zfs /proc/self/mounts")
+            .lines()
+            .any(|line| line.starts_with("t/l ") && line.contains("noatime"))
+    );
+    world.ok(
+        "zfs snapshot t/l@s && mkdir $D/snap && mount.zfs -o ro t/l@s $D/snap && test -e $D/snap/f && umount $D/snap",
+    );
+    world.fails(
+        "zfs unmount t/l",
+        1,
+        "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem",
+    );
     // it stays where it is under any name
     world.ok("zfs rename t/l t/m && test -e $D/at/f && umount $D/at");
     assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a"]);

@@ -44,8 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Hello, Kind::Call, Kind::Answer, Kind::Cancel, Kind::Run, Kind::Signal, Kind::End];
+    const ALL: [Kind; 7] = [Kind::Hello, Kind::Call, Kind::Answer, Kind::Cancel, Kind::Run, Kind::Signal, Kind::End];
 
     /// The kind with this number; `None` if there is none.
     #[must_use]

@@ -77,8 +77,8 @@ pub use ask::by_server;
 pub(crate) use client::CommandLines;
 pub(crate) use here::{control, here};
 pub(crate) use out::{Out, complain, for_scripts, is_exact, over, print};
-pub(crate) use signals::{Questions, not_ignored};
 pub use signals::{ClientSignals, Signals};
+pub(crate) use signals::{Questions, not_ignored};
 pub(crate) use stream::{Input, Stream};
 pub(crate) use terminal::Screen;
 

@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-use flags::{CHECKPOINT, DATASETS, DELEGATION, NO_MOUNTS, JSON, ON_DEMAND, SHA256, STOP, WITH_LOG};
+use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, NO_MOUNTS, ON_DEMAND, SHA256, STOP, WITH_LOG};
 
 /// A verb.
 struct Verb {

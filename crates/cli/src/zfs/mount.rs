@@ -3,11 +3,12 @@
 //! Mounts belong to the process that has the pools open. Where this is one without a table of mounts, what would be mounted is refused, and nothing is
 //! mounted. Zuse shares nothing: what OpenZFS refuses to share is refused in its words, the rest with that.
 
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use mounts::{Entry, Mounts};
+use mounts::{Entry, Mounts, Source};
 use nvlist::NvList;
 
 use super::listed::Listed;
@@ -21,7 +22,7 @@ use crate::command::Call;
 use crate::console;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::json;
-use crate::names::Types;
+use crate::names::{Types, pool_of};
 use crate::progress::count;
 
 /// `mount` and `share`.
@@ -137,8 +138,10 @@ fn mount_many(call: &Call<'_>, names: &[String], ask: Ask) -> Outcome {
         let Some(options) = options(call) else { return Err(failed("cannot mount: Invalid argument")) };
         let table = console::mounts();
         let (mut wanted, mut good) = (Vec::new(), whole);
-        for dataset in &entries {
-            match wanted_of(session, dataset, table.as_ref(), ask) {
+        let mounted: HashSet<String> = table.iter().flat_map(|table| table.list()).map(|mount| mount.name()).collect();
+        let mut sources = Sources { session, known: HashMap::new() };
+        for dataset in entries.iter().filter(|dataset| !mounted.contains(dataset.name())) {
+            match wanted_of(dataset, &mut sources, table.is_some(), ask) {
                 Ok(one) => wanted.extend(one),
                 Err(Failure::Failed(why)) => {
                     eprintln!("{why}");
@@ -155,22 +158,37 @@ fn mount_many(call: &Call<'_>, names: &[String], ask: Ask) -> Outcome {
     })
 }
 
-/// A file system of many, if it is to be mounted.
+/// The pools of many file systems, each looked up once.
+struct Sources<'a> {
+    session: &'a Session,
+    known: HashMap<String, Source>,
+}
+
+impl Sources<'_> {
+    fn of(&mut self, name: &str) -> Result<Source, Failure> {
+        let pool = pool_of(name);
+        if let Some(source) = self.known.get(pool) {
+            return Ok(source.clone());
+        }
+        let source = mounting::source(self.session, name)?;
+        self.known.insert(pool.to_owned(), source.clone());
+        Ok(source)
+    }
+}
+
+/// A file system of many, if it is to be mounted, and can be.
 fn wanted_of(
-    session: &Session,
     dataset: &Listed,
-    table: Option<&Arc<Mounts>>,
+    sources: &mut Sources<'_>,
+    can_mount: bool,
     ask: Ask,
 ) -> Result<Option<Wanted>, Failure> {
     let facts = Facts::of(dataset)?;
-    if facts.bar(ask).is_err() {
-        return Ok(None);
+    match facts.bar(ask) {
+        Err(_) => Ok(None),
+        Ok(()) if !can_mount => Err(no_server(dataset.name())),
+        Ok(()) => Ok(Some(Wanted { source: sources.of(dataset.name())?, facts })),
     }
-    let Some(table) = table else { return Err(no_server(dataset.name())) };
-    if table.of(dataset.name()).is_some() {
-        return Ok(None);
-    }
-    Ok(Some(Wanted { source: mounting::source(session, dataset.name())?, facts }))
 }
 
 /// `unmount` and `unshare`.

@@ -205,9 +205,7 @@ impl Session {
         }
         let site = &self.machine.site;
         let out = match (&open.held, ioc) {
-            (Held::Reading(pool, _), _) => {
-                self.machine.query(open, pool).of(&self.caller).call(ioc, name, input)
-            }
+            (Held::Reading(pool, _), _) => self.machine.query(open, pool).of(&self.caller).call(ioc, name, input),
             (Held::Writing(spa), Ioc::VdevAdd) => {
                 let _alone = open.lock_vdevs();
                 site.add_vdevs(&self.control(spa), input)
