@@ -4,12 +4,17 @@
 #[path = "support/lines.rs"]
 mod lines;
 
+#[path = "support/terminal.rs"]
+mod terminal;
+
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use terminal::{await_words, echoes, terminal};
 
 /// A state folder, and a folder with images where commands run.
 struct World {
@@ -54,8 +59,12 @@ impl World {
 
     /// Begins to serve; ends with the world.
     fn serve(&mut self) {
+        self.serve_with(&[]);
+    }
+
+    fn serve_with(&mut self, options: &[&str]) {
         let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
-        let child = command.arg("serve").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.arg("serve").args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.server = Some(child.spawn().unwrap());
         let socket = self.path("state").join("server.socket");
         until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
@@ -72,6 +81,29 @@ impl World {
         let here = self.dir.path().canonicalize().unwrap().display().to_string();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&here, "WORLD");
         Ran { status: done.status.code(), out: text(&done.stdout), err: text(&done.stderr) }
+    }
+
+    /// A served world with a pool `t`, and the stream of a snapshot `t/fs@one` of a few megabytes.
+    fn with_stream() -> (World, Vec<u8>) {
+        let mut world = World::new();
+        world.serve();
+        world.ok("zpool create -O mountpoint=none t disk.img && zfs create t/fs");
+        world.ok("head -c 6000000 /dev/urandom | zuse put t/fs:/f && zfs snapshot t/fs@one && zfs send t/fs@one > one");
+        let stream = std::fs::read(world.path("here").join("one")).unwrap();
+        assert!(stream.len() > 6_000_000);
+        (world, stream)
+    }
+
+    /// Begins a tool, without a shell.
+    fn begin(&self, tool: &str, args: &[&str]) -> Child {
+        self.command(self.path("bin").join(tool).to_str().unwrap()).args(args).spawn().unwrap()
+    }
+
+    /// Begins to receive `t/copy`, of which half a stream has come.
+    fn half_received(&self, stream: &[u8]) -> Child {
+        let mut receive = self.begin("zfs", &["receive", "t/copy"]);
+        receive.stdin.as_mut().unwrap().write_all(&stream[..stream.len() / 2]).unwrap();
+        receive
     }
 
     fn ok(&self, line: &str) -> String {
@@ -124,4 +156,129 @@ fn each_command_is_what_it_is_without_a_server() {
         assert_eq!(shown(&after), shown(&before), "line {n}: {line}");
     }
     assert!(served.server.as_mut().unwrap().try_wait().unwrap().is_none(), "the server has ended");
+}
+
+/// Ends a program by a signal; the signal that it died of, or its status.
+fn end(child: &mut Child, signal: Signal) -> (Option<i32>, Option<i32>) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+    let status = child.wait().unwrap();
+    (status.signal(), status.code())
+}
+
+#[test]
+fn a_receive_keeps_nobody_waiting() {
+    let (world, stream) = World::with_stream();
+    let mut receive = world.half_received(&stream);
+    for n in 0..5 {
+        world.ok(&format!("zfs snapshot t/fs@{n} && zfs list -H -t snapshot -o name t/fs@{n}"));
+    }
+    world.ok("zuse put t/fs:/g < one; zfs set a:b=c t/fs; zpool status t");
+    let busy = world.run("zpool export t", "");
+    assert_eq!((busy.status, busy.err.as_str()), (Some(1), "cannot export 't': pool is busy\n"));
+    assert!(receive.try_wait().unwrap().is_none(), "it still receives");
+    let mut stdin = receive.stdin.take().unwrap();
+    stdin.write_all(&stream[stream.len() / 2..]).unwrap();
+    drop(stdin);
+    assert!(receive.wait().unwrap().success());
+    world.ok("zfs list t/copy@one && zfs diff t/copy@one && zpool export t");
+}
+
+#[test]
+fn a_signal_ends_a_command_and_its_client() {
+    let (world, stream) = World::with_stream();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut receive = world.half_received(&stream);
+        // it has begun
+        until("the start of a receive", || world.run("zfs list t/copy", "").status == Some(0));
+        assert_eq!(end(&mut receive, signal), (Some(signal.as_raw()), None));
+        let mut watch = world.begin("zpool", &["iostat", "t", "1"]);
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(end(&mut watch, signal), (Some(signal.as_raw()), None));
+    }
+    // a client that is gone without a word
+    let mut receive = world.half_received(&stream);
+    until("the start of a receive", || world.run("zfs list t/copy", "").status == Some(0));
+    assert_eq!(end(&mut receive, Signal::KILL), (Some(9), None));
+    // nothing of them is left, and nothing has the pool
+    until("the end of a receive", || world.run("zfs list t/copy", "").status == Some(1));
+    let mut watch = world.begin("zpool", &["iostat", "t", "1"]);
+    std::thread::sleep(Duration::from_millis(200));
+    world.ok("zpool export t");
+    assert_eq!(watch.wait().unwrap().code(), Some(1), "it sees that the pool is gone");
+}
+
+#[test]
+fn a_server_that_is_killed_loses_nothing_that_was_answered() {
+    let (mut world, stream) = World::with_stream();
+    let receive = world.half_received(&stream);
+    world.ok("zfs snapshot t/fs@kept");
+    let mut server = world.server.take().unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let done = receive.wait_with_output().unwrap();
+    let err = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(err.starts_with("the server ended before it answered"), "{err}");
+    // its socket is left, and nobody listens
+    assert!(world.path("state").join("server.socket").exists());
+    world.ok("zfs list t/fs@kept && zfs snapshot t/fs@embedded");
+    world.serve();
+    world.ok("zfs list t/fs@embedded && zfs destroy t/fs@kept");
+}
+
+#[test]
+fn clients_work_at_once() {
+    let (world, _) = World::with_stream();
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                for n in 0..10 {
+                    world.ok(&format!("zfs snapshot t/fs@{client}-{n}; zfs list -H -o name -t snapshot -r t"));
+                }
+            });
+        }
+    });
+    assert_eq!(world.ok("zfs list -H -o name -t snapshot -r t").lines().count(), 41);
+    assert_eq!(world.ok("zpool history t").lines().filter(|line| line.contains("zfs snapshot")).count(), 41);
+}
+
+#[test]
+fn a_key_is_asked_for_at_the_clients_terminal() {
+    let (world, _) = World::with_stream();
+    let (mut person, program) = terminal();
+    let side = || Stdio::from(program.try_clone().unwrap());
+    let mut command = world.command(world.path("bin").join("zfs").to_str().unwrap());
+    command.args(["create", "-o", "encryption=on", "-o", "keyformat=passphrase", "t/sealed"]);
+    let mut create = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+    await_words(&mut person, "Enter new passphrase:");
+    assert!(!echoes(&program));
+    assert_eq!(end(&mut create, Signal::INT), (Some(2), None));
+    until("what is typed is shown again", || echoes(&program));
+    let mut create = command.spawn().unwrap();
+    for question in ["Enter new passphrase:", "Re-enter new passphrase:"] {
+        await_words(&mut person, question);
+        person.write_all(b"a long word\n").unwrap();
+    }
+    assert!(create.wait().unwrap().success());
+    assert_eq!(world.ok("zfs get -H -o value keystatus t/sealed"), "available\n");
+    world.ok("zfs unload-key t/sealed");
+}
+
+#[test]
+fn a_server_ends_when_told_or_when_nobody_needs_it() {
+    let (mut world, _) = World::with_stream();
+    world.ok("zuse serve --stop");
+    assert!(world.server.take().unwrap().wait().unwrap().success());
+    let none = world.run("zuse serve --stop", "");
+    assert_eq!((none.status, none.err.as_str()), (Some(1), "zuse serve: there is no server\n"));
+    let elsewhere = world.path("elsewhere").display().to_string();
+    world.serve_with(&["--on-demand"]);
+    let mut other = world.command(env!("CARGO_BIN_EXE_zuse"));
+    let mut other = other.args(["serve", "--state", &elsewhere]).spawn().unwrap();
+    until("it serves", || world.path("elsewhere").join("server.socket").exists());
+    world.ok("zfs list t/fs");
+    assert!(world.server.take().unwrap().wait().unwrap().success(), "nobody needs it any more");
+    world.ok(&format!("zuse serve --stop --state {elsewhere}"));
+    assert!(other.wait().unwrap().success());
 }

@@ -53,6 +53,6 @@ fn decode(header: &Header, body: &[u8], bounds: &Bounds) {
         Some(Kind::Signal) => {
             let _signal = decode_signal(body, bounds);
         }
-        Some(Kind::Cancel) | None => {}
+        Some(Kind::Cancel | Kind::End) | None => {}
     }
 }

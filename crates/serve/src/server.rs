@@ -110,6 +110,7 @@ impl Server {
     pub fn new(site: Site, options: Options) -> io::Result<Server> {
         // keys are in it from when pools are opened
         site::keys::no_core_dumps();
+        let _locked = site::keys::lock_memory();
         raise_descriptors();
         let inherited = listen::inherited()?;
         let seat = Seat::take()?;

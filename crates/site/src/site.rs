@@ -207,6 +207,25 @@ impl Site {
         }
     }
 
+    /// Unloads a key that the program had for itself alone, from a pool that it uses with others of a machine. Where a dataset under it is in use it stays loaded.
+    pub fn drop_key(&self, pool: Guid, root: &str) {
+        let record = self.all().ok().and_then(|all| all.into_iter().find(|record| record.guid == pool));
+        let Some(lent) = record.and_then(|record| self.borrow_if_open(&record)) else { return };
+        let _unloaded = match (lent.spa(), lent.read_only()) {
+            (Some(spa), _) => spa.unload_key(root),
+            (None, Some(view)) => view.unload_key(root),
+            (None, None) => Ok(()),
+        };
+        self.key_is_gone();
+    }
+
+    /// Notes that a key was unloaded: what sessions of the machine keep open is let go.
+    pub fn key_is_gone(&self) {
+        if let Some(machine) = &self.machine {
+            machine.kept.forget();
+        }
+    }
+
     /// Keeps others that use the pool here from adding and removing vdevs, while `work` does.
     pub(crate) fn alone_with_vdevs<R>(&self, guid: Guid, work: impl FnOnce() -> R) -> R {
         let lent = self.on_loan(guid).map(|(lent, _)| lent);

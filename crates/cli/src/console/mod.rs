@@ -66,6 +66,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ::control::Caller;
+use base::Guid;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use mounts::{How, Mounts};
@@ -174,6 +175,8 @@ pub(crate) struct Running {
     exact: AtomicBool,
     /// Locations of keys that were given to the command.
     keys: Mutex<Vec<String>>,
+    /// The pools and encryption roots whose keys were loaded for the command alone.
+    own_keys: Mutex<Vec<(Guid, String)>>,
     site: OnceLock<Site>,
     /// The state of the terminal before the question that is being asked.
     pub(crate) before_question: Mutex<Option<Termios>>,
@@ -214,6 +217,7 @@ impl Running {
             broken: OnceLock::new(),
             exact: AtomicBool::new(false),
             keys: Mutex::default(),
+            own_keys: Mutex::default(),
             site: OnceLock::new(),
             before_question: Mutex::default(),
             question_watch: OnceLock::new(),
@@ -231,6 +235,8 @@ impl Running {
     pub(crate) fn finish(self: &Arc<Self>, status: u8) -> u8 {
         site::iostats::publish();
         if let Some(site) = self.site.get() {
+            let keys = std::mem::take(&mut *self.own_keys.lock().unwrap_or_else(PoisonError::into_inner));
+            self.enter(|| keys.iter().for_each(|(pool, root)| site.drop_key(*pool, root)));
             site.leave();
         }
         self.enter(|| out::finish(status))
@@ -426,6 +432,14 @@ pub(crate) fn now() -> Zoned {
 /// Gives the command a key.
 pub(crate) fn give_key(location: String) {
     current().keys.lock().unwrap_or_else(PoisonError::into_inner).push(location);
+}
+
+/// Notes that a key was loaded for the command alone. It goes with the pools that the command has open; one of a machine forgets it at the end of the command.
+pub(crate) fn has_key(pool: Guid, root: &str) {
+    let running = current();
+    if running.machine.is_some() {
+        running.own_keys.lock().unwrap_or_else(PoisonError::into_inner).push((pool, root.to_owned()));
+    }
 }
 
 /// The keys that the command was given.

@@ -19,6 +19,14 @@ const KEYLOCATION: &str = "keylocation";
 /// says what is opened: a prompt is asked on a terminal alone, as any other standard input may be what the command is about, and a location that a
 /// read may wait for is left alone.
 pub(crate) fn load_from(query: &Query, root: &str, given: &str) -> bool {
+    let fits = try_from(query, root, given);
+    if fits {
+        console::has_key(query.guid(), root);
+    }
+    fits
+}
+
+fn try_from(query: &Query, root: &str, given: &str) -> bool {
     if given != KEYLOCATION {
         return load(query, root, Some(given)).is_ok();
     }

@@ -274,8 +274,12 @@ impl Session {
             }
             _ => false,
         };
-        if takes && let Err(Failure::Failed(why)) = keys::load(&here().query(pool), &root, None) {
-            eprintln!("warning: {root}: {why}");
+        if takes {
+            match keys::load(&here().query(pool), &root, None) {
+                Ok(_) => console::has_key(pool.guid(), &root),
+                Err(Failure::Failed(why)) => eprintln!("warning: {root}: {why}"),
+                Err(_) => {}
+            }
         }
         if !self.keys.is_empty() && dataset.key_status().map_err(broken)? == KeyStatus::Unavailable {
             eprintln!("warning: none of the keys given fits '{root}'");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use control::{Failed, Ioc};
 use nvlist::NvList;
-use pool::{Refusal, Spa};
+use pool::{Error as PoolError, Refusal, Spa};
 use site::writing;
 use vdev::import::Candidate;
 
@@ -154,11 +154,12 @@ fn unload(dataset: &Listed) -> Result<(), Failure> {
     if let Some(spa) = open_here(name)? {
         // it has the key for all who use it
         return match spa.unload_key(name) {
-            Ok(()) => site::keys::unloaded(dataset.source(), name).map_err(Failure::from),
-            Err(e) if matches!(e, pool::Error::Refused { why: Refusal::KeyUnavailable, .. }) => Err(already()),
-            Err(e) if matches!(e, pool::Error::Refused { why: Refusal::Busy, .. }) => {
-                Err(error(format!("'{name}' is busy.")))
+            Ok(()) => {
+                here().key_is_gone();
+                Ok(site::keys::unloaded(dataset.source(), name)?)
             }
+            Err(PoolError::Refused { why: Refusal::KeyUnavailable, .. }) => Err(already()),
+            Err(PoolError::Refused { why: Refusal::Busy, .. }) => Err(error(format!("'{name}' is busy."))),
             Err(e) => Err(error(messages::why(&e))),
         };
     }

@@ -1,5 +1,5 @@
 //! `zpool scrub` and `zpool resilver`. They run in the background of the open pool, which this command has opened: it waits for them. When it
-//! is interrupted, they resume with the next such command; in a server they just go on.
+//! is interrupted, they resume with the next such command. In a server they go on, and are waited for with `-w`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use pool::feature::by_name;
 use site::Imported;
 
 use crate::command::Call;
-use crate::console;
+use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
@@ -69,13 +69,14 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if names.is_empty() && !args.has('a') {
         return Err(usage("missing pool name argument"));
     }
-    Ok(pools::for_each_record(&names, |record| one(record, what))?.0)
+    let waits = args.has('w');
+    Ok(pools::for_each_record(&names, |record| one(record, what, waits))?.0)
 }
 
-fn one(record: &Imported, what: What) -> Result<(), Failure> {
+fn one(record: &Imported, what: What, waits: bool) -> Result<(), Failure> {
     let name = &record.name;
     match what {
-        What::Run(_) | What::Errors => scrub(record, what, &format!("cannot scrub {name}")),
+        What::Run(_) | What::Errors => scrub(record, what, waits, &format!("cannot scrub {name}")),
         What::Stop => stop(record, what, &format!("cannot cancel scrubbing {name}")),
         What::Pause => stop(record, what, &format!("cannot pause scrubbing {name}")),
     }
@@ -130,7 +131,7 @@ fn brief(control: &Control) -> Result<NvList, Failed> {
 }
 
 /// Scrubs. An unfinished resilver is completed first.
-fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
+fn scrub(record: &Imported, what: What, waits: bool, doing: &str) -> Result<(), Failure> {
     let control = console::control(writable::open_as_it_is(record, doing)?);
     let spa = control.spa();
     let cannot = |e: Failed| failed(format!("{doing}: {}", messages::why_failed(&e)));
@@ -146,7 +147,9 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     if what != What::Errors {
         warn_of_checkpoint(&control, doing)?;
     }
-    wait(&control).map_err(cannot)?;
+    if waits || !here().is_of_machine() {
+        wait(&control).map_err(cannot)?;
+    }
     writable::close(spa, doing)
 }
 
@@ -189,7 +192,9 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
         input.insert("scan_command", 0u64);
         let begun = control.call(Ioc::PoolScrub, &record.name, &input);
         begun.map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
-        wait(&control).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+        if !here().is_of_machine() {
+            wait(&control).map_err(|e| failed(format!("{doing}: {}", messages::why_failed(&e))))?;
+        }
         writable::close(control.spa(), &doing)
     };
     Ok(pools::for_each_record(&names, one)?.0)

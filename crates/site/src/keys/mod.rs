@@ -13,6 +13,7 @@ use codec::crypt::{WrappingKey, Zeroizing};
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value};
 use pool::KeyFormat;
+use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use kept::{forget, keep, load_kept, loaded, settle, unload, unloaded};
@@ -203,6 +204,18 @@ pub fn no_core_dumps() {
     let none = Some(maximum.map_or(1, |maximum| maximum.min(1)));
     // a process that may not lower the limit has it this low already
     let _ = setrlimit(Resource::Core, Rlimit { current: none, maximum: none });
+}
+
+/// Keeps the memory of the process from being swapped out, from now on, where the system sets no limit for that: keys are in it. Memory is locked as it is used. With a limit nothing is
+/// locked: what it does not allow could not be allocated any more. Returns whether it is locked.
+pub fn lock_memory() -> bool {
+    if setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
+        let maximum = getrlimit(Resource::Memlock).maximum;
+        // it stays as it is otherwise
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
+    }
+    let is_unlimited = getrlimit(Resource::Memlock).current.is_none();
+    is_unlimited && mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT).is_ok()
 }
 
 #[cfg(test)]

@@ -249,7 +249,7 @@ pub(crate) struct Pools {
     pub(crate) site: Site,
     /// The places of pools by their guids; they stay, as somebody may be waiting for one.
     places: Mutex<HashMap<Guid, Arc<Place>>>,
-    pub(super) kept: AllKept,
+    pub(crate) kept: AllKept,
     /// No pool is opened any more.
     ending: AtomicBool,
 }
