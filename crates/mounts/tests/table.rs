@@ -1,5 +1,7 @@
 //! Mounts of a table: what their datasets can be used for meanwhile, and what becomes of open files when contents are replaced.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -210,12 +210,9 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     drop(names);
     writable::close(spa, &doing)?;
     remembered?;
-    match &key {
-        Some(key) => {
-            let location = root.get_str("keylocation").unwrap_or("prompt");
-            keys::remember_change(visible, &pools::query(&record)?, Some((location, key)))?;
-        }
-        None => {}
+    if let Some(key) = &key {
+        let location = root.get_str("keylocation").unwrap_or("prompt");
+        keys::remember_change(visible, &pools::query(&record)?, Some((location, key)))?;
     }
     zfs::mount_root(visible, spa)
 }
