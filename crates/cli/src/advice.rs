@@ -18,7 +18,7 @@ const OPENZFS_SAYS: [&str; 5] = [
     "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.\n",
 ];
 /// Verbs that exist only to say what to do instead.
-const REFUSED: [&str; 4] = ["mount", "unmount", "share", "unshare"];
+const REFUSED: [&str; 2] = ["share", "unshare"];
 /// `zstream`, which has no table.
 const ZSTREAM: [(&str, &str); 6] =
     [("dump", "vCdj"), ("token", "j"), ("decompress", "v"), ("drop_record", "v"), ("recompress", "l"), ("redup", "v")];
@@ -138,7 +138,7 @@ fn advice_names_what_is_there() {
 fn what_is_not_there_is_seen() {
     for (text, what) in [
         ("use 'zpool attach'", "zpool attach: no such verb"),
-        ("use 'zfs mount -o ro'.", "zfs mount: no such verb"),
+        ("use 'zfs share -a'.", "zfs share: no such verb"),
         ("run: zfs send -y {name}", "zfs send -y: no such option"),
         ("use 'zuse cp --all'", "zuse cp --all: no such option"),
         ("try 'zstream raw [FILE]'", "zstream raw: no such verb"),

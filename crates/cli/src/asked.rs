@@ -16,6 +16,9 @@ const ALONE: [&str; 2] = ["events", "labelclear"];
 /// What the names of files of a process have in them.
 const OWN_FILES: [&str; 6] = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/self", "/proc/thread-self"];
 
+/// The name by which mount(8) calls this program.
+pub(crate) const MOUNT_HELPER: &str = "mount.zfs";
+
 /// Whether a server is asked to carry out the command `argv`, whose first word is the name that it is called by.
 pub(crate) fn is_asked(argv: &[OsString]) -> bool {
     let Some((program, args)) = argv.split_first() else { return false };
@@ -38,10 +41,28 @@ fn names_own_files(word: &OsStr) -> bool {
     OWN_FILES.iter().any(|name| plain.windows(name.len()).any(|part| part == name.as_bytes()))
 }
 
+/// Whether the command has something mounted, for which there has to be a server: one is started, unless the variable `ZUSE_ON_DEMAND` says `no`.
+pub(crate) fn needs_server(argv: &[OsString]) -> bool {
+    if crate::console::var("ZUSE_ON_DEMAND").is_some_and(|word| word == "no") {
+        return false;
+    }
+    let name = |word: &OsStr| Path::new(word).file_name().and_then(OsStr::to_str).map(str::to_owned);
+    let mut words = argv.iter().map(OsString::as_os_str);
+    let args = match words.next().and_then(name).as_deref() {
+        Some(MOUNT_HELPER) => return true,
+        Some("zfs") => argv.get(1..),
+        // with a key for the command, or without
+        _ => argv.iter().position(|word| word == "zfs").and_then(|at| argv.get(at + 1..)),
+    };
+    let parsed = args.and_then(|args| zfs::TOOL.parse(args));
+    parsed.is_some_and(|(verb, args)| verb == "mount" && (args.has('a') || args.has('R') || !args.names().is_empty()))
+}
+
 fn of_tool(name: &str, args: &[OsString]) -> Option<bool> {
     match name {
         "zfs" => Some(opens_pools(&zfs::TOOL, args)),
         "zpool" => Some(opens_pools(&zpool::TOOL, args)),
+        MOUNT_HELPER => Some(true),
         _ => None,
     }
 }

@@ -79,6 +79,7 @@ fn part_of(name: &OsStr, args: &[OsString]) -> Option<u8> {
     match name.to_str()? {
         "zfs" => Some(zfs::main(args)),
         "zpool" => Some(zpool::main(args)),
+        asked::MOUNT_HELPER => Some(zfs::mount_helper(args)),
         "zdb" => Some(zdb::main(args)),
         "zstream" => Some(zstream::main(args)),
         "zstreamdump" => Some(zstream::main_dump(args)),

@@ -26,6 +26,16 @@ pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
     bar
 }
 
+/// A bar over a number of things; nothing is drawn if standard error is not a terminal.
+pub(crate) fn count(total: u64, what: &'static str, quiet: bool) -> ProgressBar {
+    let bar = bar(total, quiet);
+    if let Ok(style) = ProgressStyle::with_template("{msg}: ({pos}/{len})") {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar
+}
+
 /// Draws progress and prints what is lost.
 pub(super) struct Narrator {
     bar: ProgressBar,

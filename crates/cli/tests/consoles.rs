@@ -136,6 +136,7 @@ fn console(asked: &Asked, stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd, sign
         umask: process.umask,
         signals: Signals::OfClient(signals.clone()),
         machine: None,
+        mounts: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Errno, Guid};
 use nvlist::NvList;
 use pool::prop::{check_kind, check_pool_value, find_vdev, is_user_property};
 use pool::{Error as PoolError, Spa, Value, VdevRefusal, feature};
@@ -75,8 +75,11 @@ impl Control {
         self.done(self.spa.clear(guid.map(Guid)))
     }
 
-    /// The command comes into the history before nothing more can (OpenZFS: `zfs_log_history`).
+    /// Ends the use of a pool, unless file systems are mounted. The command comes into the history before nothing more can (OpenZFS: `zfs_log_history`).
     pub(crate) fn leave(&self, input: &NvList, end: fn(&Arc<Spa>) -> Result<(), PoolError>) -> Result<NvList, Failed> {
+        if self.spa.has_users() {
+            return Err(Error::Opening(Errno::EBUSY, "pool is busy".into()).into());
+        }
         if let Some(message) = input.get_str("message") {
             self.spa.log_history(self.caller.real_uid, message)?;
         }

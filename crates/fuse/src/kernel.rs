@@ -24,9 +24,9 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::{Error, Options, Unmount};
+use crate::{Error, Options, Seen, Unmount};
 
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 /// The type in the mount table.
 const TYPE: &str = "fuse.zfs";
 const HELPER: &str = "fusermount3";
@@ -130,12 +130,7 @@ fn mount_as_root(
             data += option;
         }
     }
-    let mut flags = MountFlags::empty();
-    flags.set(MountFlags::RDONLY, options.read_only);
-    flags.set(MountFlags::NOEXEC, !options.exec);
-    flags.set(MountFlags::NOSUID, !options.setuid);
-    flags.set(MountFlags::NODEV, is_without_devices(options, kernel_decides));
-    flags.set(MountFlags::NOATIME, options.atime == Some(false));
+    let flags = flags_of(options, kernel_decides);
     // no name contains a NUL
     let data = CString::new(data).unwrap_or_default();
     match rustix::mount::mount(options.source.as_str(), by_descriptor(directory), TYPE, flags, data.as_c_str()) {
@@ -143,6 +138,32 @@ fn mount_as_root(
         Err(Errno::PERM) => Ok(None),
         Err(source) => Err(Error::Mount { path: path.to_owned(), source: source.into() }),
     }
+}
+
+fn flags_of(options: &Options, kernel_decides: bool) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::NOSUID, !options.setuid);
+    flags.set(MountFlags::NODEV, is_without_devices(options, kernel_decides));
+    flags.set(MountFlags::NOATIME, options.atime == Some(false));
+    flags
+}
+
+/// Changes the options of what [`mount`] mounted, wherever it is by now. Nothing is done if it is mounted no more. Only root may.
+pub(crate) fn remount(place: &Place, options: &Options, kernel_decides: bool) -> Result<(), Error> {
+    let failed = |source: io::Error| Error::Mount { path: place.path.clone(), source };
+    let table = table().map_err(failed)?;
+    let Some(seat) = place.seat.find(&table) else { return Ok(()) };
+    let (above, name) = place_of(&seat).map_err(|error| failed(error.into()))?;
+    // it may be below another mount, whose options would be changed
+    let at = mount_at(&above, name).map_err(|error| failed(error.into()))?;
+    if at != Some(seat.id) {
+        return Err(failed(Errno::BUSY.into()));
+    }
+    let flags = flags_of(options, kernel_decides);
+    let changed = rustix::mount::mount_remount(by_descriptor(&above).join(name), flags, c"");
+    changed.map_err(|error| failed(error.into()))
 }
 
 /// True if device files have no effect: they must not, if the kernel does not check who opens them.
@@ -264,6 +285,18 @@ fn mount_at(above: &OwnedFd, name: &OsStr) -> Result<Option<u64>, Errno> {
     Ok(text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok()))
 }
 
+/// Unmounts lazily, by the helper. Returns whether it did.
+pub(crate) fn unmount_path_by_helper(path: &Path) -> bool {
+    let out = Command::new(HELPER).args(["-u", "-z", "--"]).arg(path).output();
+    out.is_ok_and(|out| out.status.success())
+}
+
+/// Returns the mounts of this type.
+pub(crate) fn ours(table: &str) -> Vec<Seen> {
+    let ours = mounts(table).filter(|seat| seat.kind == TYPE);
+    ours.map(|seat| Seen { source: seat.source, path: seat.path }).collect()
+}
+
 fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {
     let mut helper = Command::new(HELPER);
     helper.args(if how == Unmount::Idle { &["-u"][..] } else { &["-u", "-z"] });
@@ -283,7 +316,7 @@ impl Seat {
     }
 }
 
-fn table() -> io::Result<String> {
+pub(crate) fn table() -> io::Result<String> {
     std::fs::read_to_string("/proc/self/mountinfo")
 }
 

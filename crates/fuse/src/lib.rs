@@ -79,7 +79,7 @@
 //! A mount ends when it is unmounted, by [`Mount::unmount`] or by anybody else; the threads see the end of the device, and [`Mount::wait`]
 //! returns. If only the connection ends, as by an abort in `/sys/fs/fuse/connections`, the mount is taken out of the tree, since nobody would
 //! answer there. A live file system is mounted once at a time: its mount has the say over properties that options replace. A lazy unmount takes the mount out of the tree at once, and it ends when the last user has gone. If this process dies the kernel
-//! answers ENOTCONN at the mount point until that is unmounted; the pool is as after a crash, and its intent log has what was synced.
+//! answers ENOTCONN at the mount point until that is unmounted ([`unmount_dead`]); the pool is as after a crash, and its intent log has what was synced.
 //!
 //! # Limits
 //! * `fuser` 0.18 knows no `FUSE_STATX`, `FUSE_TMPFILE`, `FUSE_SYNCFS`: `statx` shows no time of birth, `O_TMPFILE` fails with EOPNOTSUPP.
@@ -87,7 +87,7 @@
 //! * A thread of `fuser` 0.18 panics if a file gets a time of `i64::MIN` seconds with nanoseconds, and its request is never answered; the
 //!   development version of `fuser` is mended. No file is shown with such a time; who sets one nevertheless stops a thread.
 //! * `acltype` is what it was at mounting until the end of the mount, as that says who decides.
-//! * `mount -o remount` changes what the kernel does, and this side is not told of it: after `remount,ro` reads still set access times, as the
+//! * `mount -o remount` by others than [`Mount::remount`] changes what the kernel does, and this side is not told of it: after `remount,ro` reads still set access times, as the
 //!   options of mounting say.
 //! * `sync(1)` and `syncfs` do not reach this side; `fsync` does, and a txg is synced every few seconds.
 //! * With `acltype=nfsv4` FIFOs and sockets are open to whoever may search their directories.
@@ -111,6 +111,7 @@ mod error;
 mod ioctl;
 mod kernel;
 mod known;
+mod left;
 mod mount;
 mod names;
 mod notify;
@@ -122,6 +123,7 @@ mod waiters;
 mod xattrs;
 
 pub use error::Error;
+pub use left::{Seen, all_mounts, is_available, unmount_dead};
 pub use mount::{Mount, Unmount};
 pub use notify::Notifier;
 pub use options::Options;

@@ -48,6 +48,7 @@ struct Done {
 pub struct Mount {
     place: Arc<Place>,
     notifier: Notifier,
+    kernel_decides: bool,
     end: Arc<End>,
 }
 
@@ -63,7 +64,8 @@ impl Mount {
             source: io::Error::from_raw_os_error(error.errno().raw()),
         })?;
         let served = Served::new(vfs.clone(), acls, options);
-        let (device, place) = kernel::mount(point, options, served.kernel_decides())?;
+        let kernel_decides = served.kernel_decides();
+        let (device, place) = kernel::mount(point, options, kernel_decides)?;
         let place = Arc::new(place);
         served.below.is_mounted(place.device());
         let notifier = Notifier::of(&served);
@@ -86,7 +88,7 @@ impl Mount {
             return Err(Error::Session { path, source });
         }
         tracing::info!(target: "zuse::fuse", source = options.source, at = %place.path.display(), "mounted");
-        Ok(Mount { place, notifier, end })
+        Ok(Mount { place, notifier, kernel_decides, end })
     }
 
     /// Returns the mount point.
@@ -99,6 +101,15 @@ impl Mount {
     #[must_use]
     pub fn notifier(&self) -> &Notifier {
         &self.notifier
+    }
+
+    /// Changes the options that the kernel heeds: `ro`, `exec`, `setuid`, `devices`, and whether it says `noatime`. What takes the place of properties on
+    /// this side is the file system's to change.
+    ///
+    /// # Errors
+    /// EPERM if this process is not root; EBUSY if another mount is on top of it, or files are open for writing that is not to be.
+    pub fn remount(&self, options: &Options) -> Result<(), Error> {
+        kernel::remount(&self.place, options, self.kernel_decides)
     }
 
     /// Unmounts. Except after a lazy unmount, the mount has ended on return. Nothing is done if it has ended already.

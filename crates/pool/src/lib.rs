@@ -67,7 +67,7 @@ pub use spa::{
     FeatureState, HeldElsewhere, HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo,
     LoadPolicy, MetaslabInfo, Nearest, OpenDevice, OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch,
     Readers, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats,
-    Starts, SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal,
-    VdevSpace, check_new_pool_name, check_pool_name,
+    Starts, Suspend, SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps,
+    VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
 };
 pub use spa::{brt, check, dbgmsg, ddt, events, feature, prop};

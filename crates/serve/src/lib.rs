@@ -45,5 +45,5 @@ pub mod wire;
 pub use client::{Client, Error, Request, Signals};
 pub use peer::Peer;
 pub use run::{Command, Runner, SIGNALS, is_taken};
-pub use server::{InUse, Options, Server, Stop};
+pub use server::{Ending, InUse, Options, Server, Stop};
 pub use start::start;

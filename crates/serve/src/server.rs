@@ -35,6 +35,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Whether a server is in use without clients.
 pub type InUse = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// What is to be done before the pools of a server are closed.
+pub type Ending = Arc<dyn Fn() + Send + Sync>;
+
 /// How a server serves.
 #[derive(Clone)]
 pub struct Options {
@@ -44,6 +47,8 @@ pub struct Options {
     pub idle: Option<Duration>,
     /// Whether it is in use without clients: something of its pools is mounted. As long as that is so it does not end by itself.
     pub in_use: Option<InUse>,
+    /// Called at the end, when no request is under way any more, before the pools are closed: what is mounted of them is unmounted.
+    pub ending: Option<Ending>,
     /// Carries out command lines.
     pub runner: Option<Arc<dyn Runner>>,
     /// Finds out who a peer is.
@@ -52,7 +57,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { delegation: false, idle: None, in_use: None, runner: None, identify: Peer::of }
+        Options { delegation: false, idle: None, in_use: None, ending: None, runner: None, identify: Peer::of }
     }
 }
 
@@ -124,7 +129,7 @@ impl Server {
     pub fn run(self, stop: &Stop) -> Result<(), Failed> {
         self.open_pools();
         self.accept(stop);
-        let Server { seat, listener, own_socket, core, .. } = self;
+        let Server { seat, listener, own_socket, core, options, .. } = self;
         // what cannot be removed is replaced by the next one
         let _left = own_socket.then(|| seat.leave());
         drop(listener);
@@ -134,6 +139,7 @@ impl Server {
             thread::sleep(LOOK);
         }
         core.close();
+        options.ending.iter().for_each(|ending| ending());
         let closed = core.machine.end(CLOSING);
         drop(seat);
         closed

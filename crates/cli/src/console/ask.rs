@@ -37,14 +37,15 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn by_server(argv: &[OsString]) -> Option<u8> {
     let console = Console::of_process().ok()?;
     let umask = console.umask;
-    if !Running::new(console, argv).enter(|| crate::asked::is_asked(argv)) {
+    let running = Running::new(console, argv);
+    if !running.enter(|| crate::asked::is_asked(argv)) {
         return None;
     }
     let until = Instant::now() + BUSY;
-    let mut answer = ask(argv, umask)?;
+    let mut answer = ask(&running, argv, umask)?;
     while is_busy(&answer) && Instant::now() < until {
         std::thread::sleep(LOOK);
-        answer = ask(argv, umask)?;
+        answer = ask(&running, argv, umask)?;
     }
     let why = match answer.as_ref().map(status) {
         Ok(Some(status)) => return Some(status),
@@ -61,9 +62,13 @@ pub fn by_server(argv: &[OsString]) -> Option<u8> {
 }
 
 /// Asks for the command line once; `None` if there is nobody to ask.
-fn ask(argv: &[OsString], umask: u32) -> Option<Result<NvList, Error>> {
-    match begin(argv, umask) {
-        Ok(request) => request.map(|request| request.wait_for(SOON).unwrap_or_else(|| wait(&request))),
+fn ask(running: &Arc<Running>, argv: &[OsString], umask: u32) -> Option<Result<NvList, Error>> {
+    match running.enter(|| begin(argv, umask)) {
+        Ok(Some(request)) => Some(request.wait_for(SOON).unwrap_or_else(|| wait(&request))),
+        Ok(None) => {
+            running.enter(super::unmount_dead);
+            None
+        }
         Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN => Some(Err(Error::Failed(failed))),
         Err(_) => None,
     }
@@ -74,9 +79,13 @@ fn is_busy(answer: &Result<NvList, Error>) -> bool {
     matches!(answer, Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN)
 }
 
-/// Begins the command line; `None` if there is no server of this user: another's carries out none for him.
+/// Begins the command line; `None` if there is no server of this user: another's carries out none for him. One that mounts starts one.
 fn begin(argv: &[OsString], umask: u32) -> Result<Option<Request>, Error> {
-    let Some(client) = Client::connect()?.filter(Client::is_of_this_user) else { return Ok(None) };
+    let client = match crate::asked::needs_server(argv) {
+        true => Some(serve::start()?),
+        false => Client::connect()?,
+    };
+    let Some(client) = client.filter(Client::is_of_this_user) else { return Ok(None) };
     let directory = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let directory = directory.map_err(|e| Error::Unsendable(e.to_string()))?;
     let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());

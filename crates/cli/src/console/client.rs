@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use ::control::CancelToken;
+use mounts::Mounts;
 use rustix::fs::{fstat, stat};
 use serve::{Command, Runner, is_taken};
 use signal_hook::consts::{SIGUSR1, SIGWINCH};
@@ -20,12 +21,15 @@ use super::{ClientSignals, Console, Signals};
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Carries out command lines of clients, in the pools that their server has open.
-pub(crate) struct CommandLines;
+pub(crate) struct CommandLines {
+    /// What this process has mounted.
+    pub(crate) mounts: Option<Arc<Mounts>>,
+}
 
 impl Runner for CommandLines {
     fn run(&self, command: Command, machine: &Machine) -> u8 {
         let Ok(error) = command.error.try_clone() else { return 1 };
-        match Console::of_client(command, machine) {
+        match Console::of_client(command, machine, self.mounts.clone()) {
             Ok((console, args)) => crate::run(console, &args),
             Err(e) => {
                 // nobody is told where even that cannot be written
@@ -38,7 +42,11 @@ impl Runner for CommandLines {
 
 impl Console {
     /// The console of a client's command line, with its words.
-    fn of_client(command: Command, machine: &Machine) -> io::Result<(Console, Vec<OsString>)> {
+    fn of_client(
+        command: Command,
+        machine: &Machine,
+        mounts: Option<Arc<Mounts>>,
+    ) -> io::Result<(Console, Vec<OsString>)> {
         let Command { args, environment, input, output, error, directory, umask, caller, signals, cancel } = command;
         let client = Arc::new(ClientSignals::new()?);
         let told = client.clone();
@@ -55,6 +63,7 @@ impl Console {
             umask,
             signals: Signals::OfClient(client),
             machine: Some(machine.clone()),
+            mounts,
         };
         Ok((console, args))
     }

@@ -56,7 +56,7 @@ mod zone;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, IsTerminal, LineWriter};
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,6 +69,7 @@ use ::control::Caller;
 use base::Guid;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use mounts::{How, Mounts};
 use rustix::fs::Mode;
 use rustix::termios::{Termios, Winsize};
 use site::{Machine, Site};
@@ -103,6 +104,8 @@ pub struct Console {
     pub signals: Signals,
     /// The machine whose open pools the command uses; `None`: it opens and closes its own.
     pub machine: Option<Machine>,
+    /// The mounts of the process that owns the pools; `None`: nothing is mounted here.
+    pub mounts: Option<Arc<Mounts>>,
 }
 
 impl Console {
@@ -129,6 +132,7 @@ impl Console {
             umask: umask_of_process(),
             signals: Signals::OfProcess,
             machine: None,
+            mounts: None,
         })
     }
 }
@@ -161,6 +165,9 @@ pub(crate) struct Running {
     umask: u32,
     signals: Signals,
     machine: Option<Machine>,
+    mounts: Option<Arc<Mounts>>,
+    /// How each file system was mounted when that was shown first, by name.
+    shown_mounts: OnceLock<HashMap<String, How>>,
     argv: Vec<OsString>,
     /// The first error in writing standard output.
     broken: OnceLock<io::Error>,
@@ -189,7 +196,7 @@ impl Drop for Entered {
 impl Running {
     /// The command `argv`, whose first word is the name that it is called by.
     pub(crate) fn new(console: Console, argv: &[OsString]) -> Arc<Running> {
-        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals, machine } = console;
+        let Console { stdin, stdout, stderr, directory, environment, user, umask, signals, machine, mounts } = console;
         let stream = |fd: OwnedFd| Stream::new(fd, signals.clone());
         let (stdin, stdout, stderr) = (stream(stdin), stream(stdout), stream(stderr));
         Arc::new(Running {
@@ -204,6 +211,8 @@ impl Running {
             umask,
             signals,
             machine,
+            mounts,
+            shown_mounts: OnceLock::new(),
             argv: argv.to_vec(),
             broken: OnceLock::new(),
             exact: AtomicBool::new(false),
@@ -360,6 +369,39 @@ pub(crate) fn signals() -> Signals {
 }
 
 /// Waits, with no pool kept from being exported. Returns whether the command goes on: an interrupted one does not.
+/// The mounts of this process, if it mounts anything.
+pub(crate) fn mounts() -> Option<Arc<Mounts>> {
+    current().mounts.clone()
+}
+
+/// Unmounts what a server that died has left mounted of the pools of this state folder.
+pub(crate) fn unmount_dead() {
+    if fuse::all_mounts().is_empty() {
+        return;
+    }
+    // without the records nothing is known to be of these pools
+    let pools = here().all().unwrap_or_default();
+    let is_ours = |seen: &fuse::Seen| {
+        let pool = seen.source.split(['/', '@']).next().unwrap_or_default();
+        pools.iter().any(|record| record.name == pool)
+    };
+    fuse::unmount_dead(is_ours);
+}
+
+/// How a file system is mounted, as the command shows it: each time as it was when it was asked first. `None` if it is not mounted.
+pub(crate) fn shown_mount(name: &str) -> Option<How> {
+    let running = current();
+    let table = running.mounts.as_ref()?;
+    let all = || table.list().iter().map(|mount| (mount.name(), mount.how())).collect();
+    running.shown_mounts.get_or_init(all).get(name).copied()
+}
+
+/// Whether the command is to end.
+pub(crate) fn is_interrupted() -> bool {
+    current().signals.check().is_err()
+}
+
+/// Waits. Returns whether the command goes on: an interrupted one does not.
 pub(crate) fn sleep(time: Duration) -> bool {
     let running = current();
     if let Some(site) = running.site.get() {

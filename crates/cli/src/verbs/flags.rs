@@ -14,6 +14,8 @@ pub(super) const WITH_LOG: char = '\u{e013}';
 pub(super) const CHECKPOINT: char = args::REWIND_TO_CHECKPOINT;
 /// `--delegation`.
 pub(super) const DELEGATION: char = '\u{e014}';
+/// `--no-mounts`.
+pub(super) const NO_MOUNTS: char = '\u{e018}';
 /// `--on-demand`.
 pub(super) const ON_DEMAND: char = '\u{e016}';
 /// `--stop`.

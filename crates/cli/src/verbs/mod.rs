@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, ON_DEMAND, SHA256, STOP, WITH_LOG};
+use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, NO_MOUNTS, ON_DEMAND, SHA256, STOP, WITH_LOG};
 
 /// A verb.
 struct Verb {
@@ -150,12 +150,20 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: SERVE,
-        usage: "serve [--delegation] [-i|--idle SECONDS] [--state DIR] | serve --stop [--state DIR]",
+        usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--state DIR] | serve --stop [--state DIR]",
         about: "keep the imported pools open and take requests to them, from many processes at once, until it is told to end\n\
                 \t\t(--stop, SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for\n\
-                \t\tso long, with --on-demand until nobody needs it; with --state for the pools of that state folder",
+                \t\tso long, with --on-demand until nobody needs it; with --no-mounts it mounts no file system;\n\
+                \t\twith --state for the pools of that state folder",
         options: "i:S:",
-        longs: &[("delegation", DELEGATION), ("idle", 'i'), ("on-demand", ON_DEMAND), ("state", 'S'), ("stop", STOP)],
+        longs: &[
+            ("delegation", DELEGATION),
+            ("idle", 'i'),
+            ("no-mounts", NO_MOUNTS),
+            ("on-demand", ON_DEMAND),
+            ("state", 'S'),
+            ("stop", STOP),
+        ],
         run: serve::run,
     },
 ];

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mounts::Mounts;
 use serve::{Client, Options, Server, Stop};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::flags::{DELEGATION, ON_DEMAND, STOP};
+use super::flags::{DELEGATION, NO_MOUNTS, ON_DEMAND, STOP};
 use crate::args::Parsed;
 use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
@@ -36,13 +37,28 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         let _own_session = rustix::process::setsid();
         let _named = std::fs::write("/proc/self/comm", "zuse");
     }
-    let runner = Some(Arc::new(CommandLines) as _);
-    let options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
+    let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available()).then(Arc::<Mounts>::default);
+    let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
+    let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
+    if let Some(mounts) = &mounts {
+        let (used, left) = (mounts.clone(), mounts.clone());
+        options.in_use = Some(Arc::new(move || !used.is_empty()));
+        options.ending = Some(Arc::new(move || unmount_all(&left)));
+    }
     // a signal that comes from now on ends it in order
     let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
+    // those of a former server: nobody answers there
+    console::unmount_dead();
     server.run(&stop).map_err(|e| failed(format!("a pool could not be closed: {e}")))?;
     Ok(0)
+}
+
+/// Unmounts everything at the end of the server: who uses it gets errors.
+fn unmount_all(mounts: &Mounts) {
+    if let Err(e) = mounts.unmount_all() {
+        tracing::warn!(target: "zuse::fuse", error = %e, "a file system stays mounted");
+    }
 }
 
 /// Ends the server that there is.

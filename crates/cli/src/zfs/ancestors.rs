@@ -6,6 +6,7 @@ use nvlist::NvList;
 use pool::Kind;
 
 use super::listed::{Listed, Wanted, is_missing};
+use super::mounting;
 use super::new_dataset;
 use super::select::told;
 use super::session::Session;
@@ -93,6 +94,7 @@ pub(super) fn make(session: &Session, name: &str, unmountable: bool) -> Result<(
             .control(ancestor)?
             .call(Ioc::Create, ancestor, &input)
             .map_err(|e| new_dataset::refused(ancestor, Kind::Filesystem, &e))?;
+        mounting::mount_new(session, ancestor)?;
     }
     Ok(())
 }

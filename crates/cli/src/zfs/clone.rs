@@ -7,6 +7,7 @@ use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
 use super::listed::Listed;
+use super::mounting;
 use super::select::told;
 use super::session::Session;
 use super::volume;
@@ -44,7 +45,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             }
             ancestors::make(session, name, unmountable)?;
         }
-        clone(session, &snap, name, &props)
+        let status = clone(session, &snap, name, &props)?;
+        let is_file_system = snap.head_kind().map_err(|e| failed(told(&e, origin)))? == Kind::Filesystem;
+        if is_file_system && !call.args.has('u') {
+            mounting::mount_new(session, name)?;
+        }
+        Ok(status)
     })
 }
 

@@ -6,6 +6,7 @@ use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
 use super::listed::Listed;
+use super::mounting;
 use super::new_dataset::{OST_ZFS, OST_ZVOL, refused, request};
 use super::select;
 use super::session::Session;
@@ -29,6 +30,8 @@ struct Options {
     volsize: u64,
     reserve: bool,
     ancestors: Ancestors,
+    /// Not `-u`: it is mounted.
+    mount: bool,
     dry_run: bool,
     verbose: bool,
     parsable: bool,
@@ -73,6 +76,7 @@ fn options(args: &Parsed) -> Result<Options, Failure> {
         volsize,
         reserve: !args.has('s'),
         ancestors: Ancestors::of(args.count('p')),
+        mount: kind != Kind::Volume && !args.has('u'),
         dry_run: args.has('n'),
         verbose: args.has('v') || args.has('P'),
         parsable: args.has('P'),
@@ -130,6 +134,9 @@ fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
     let input = request(ost, props, key.as_ref());
     session.requests(name)?.call(Ioc::Create, name, &input).map_err(|e| refused(name, options.kind, &e))?;
     keys::remember_new(name, key.as_ref(), &input)?;
+    if options.mount {
+        mounting::mount_new(session, name)?;
+    }
     Ok(0)
 }
 

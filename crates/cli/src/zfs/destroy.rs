@@ -23,6 +23,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         defer: has('d'),
         recurse: has('r') || has('R'),
         clones: has('R'),
+        force: has('f'),
     };
     let name = &only_operand(call)?;
     Session::run(|session| {

@@ -7,6 +7,7 @@ use pool::Kind;
 
 use super::dependents;
 use super::listed::Listed;
+use super::mounting::{self, Facts};
 use super::session::Session;
 use super::words::{self, standard};
 use crate::command::Call;
@@ -23,6 +24,8 @@ pub(super) struct Options {
     pub(super) defer: bool,
     pub(super) recurse: bool,
     pub(super) clones: bool,
+    /// What is in use is unmounted by force.
+    pub(super) force: bool,
 }
 
 /// Destroys datasets in order; consecutive snapshots are destroyed together.
@@ -65,9 +68,13 @@ impl<'a> Destroyer<'a> {
     }
 
     fn destroy(&self, name: &str) -> Result<(), Failure> {
+        let mounted = mounting::unmount_doomed(name, self.options.force)?;
         match self.session.requests(name)?.call(Ioc::Destroy, name, &NvList::new()) {
             Err(e) if e.errno != Errno::ENOENT => Err(failed(format!("cannot destroy '{name}': {}", standard(&e)))),
-            _ => Ok(()),
+            _ => {
+                mounted.iter().for_each(Facts::remove_point);
+                Ok(())
+            }
         }
     }
 

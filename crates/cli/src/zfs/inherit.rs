@@ -5,6 +5,8 @@ use nvlist::NvList;
 use pool::prop::{self, PropDef};
 
 use super::listed::{Listed, Wanted};
+use super::mounting;
+use super::mounting::changes::{Change, Changes};
 use super::select::{Selection, told};
 use super::session::Session;
 use super::words::standard;
@@ -91,6 +93,12 @@ fn inherit(
     if received {
         input.insert("received", ());
     }
+    let mut mounts = match def.and_then(|def| Change::of_property(def.name)) {
+        Some(change) => Some(Changes::gather(session, dataset, change, false)?),
+        None => None,
+    };
+    mounts.iter_mut().try_for_each(Changes::prefix)?;
     session.requests(name)?.call(Ioc::InheritProp, name, &input).map_err(|e| cannot(standard(&e)))?;
-    Ok(())
+    mounts.iter_mut().try_for_each(Changes::postfix)?;
+    mounting::follow_props(name, def.map(|def| def.name))
 }

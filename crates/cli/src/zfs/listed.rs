@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use base::Guid;
 use control::{Failed, Ioc};
+use mounts::Flag;
 use nvlist::{NvList, Value as Nv};
-use pool::prop::{self, BOOK, DATASET, PropDef};
+use pool::prop::{self, BOOK, DATASET, PropDef, Source};
 use pool::{KeyStatus, Kind, Value};
 use site::Query;
 
 use crate::answers::{self, cannot_get, named_source};
 use crate::columns::{Cell, Column, number_or_text};
+use crate::console;
 use crate::error::{Failure, failed};
 use crate::names::Types;
 use crate::props::valid::Existing;
@@ -427,9 +429,24 @@ impl Listed {
 
     fn shown(&self, name: &str, prop: &NvList, parsable: bool) -> Option<Cell> {
         let show = |value: &Value| prop::format(name, value, parsable);
-        let text = show(&answers::value(prop, "value")?);
+        let value = answers::value(prop, "value")?;
         let received = answers::value(prop, "received").as_ref().map(show);
-        Some(Cell { text, source: named_source(prop, &self.name), received })
+        let source = named_source(prop, &self.name);
+        let (value, source) = match self.mounted_value(name) {
+            Some(mounted) => mounted,
+            None => (value, source),
+        };
+        Some(Cell { text: show(&value), source, received })
+    }
+
+    /// The value that the mount of a file system gives a property, if that is another one (OpenZFS: `get_numeric_property`).
+    fn mounted_value(&self, name: &str) -> Option<(Value, Source)> {
+        if name == "mounted" {
+            return console::shown_mount(&self.name).map(|_| (Value::Number(1), Source::None));
+        }
+        let flag = Flag::of_property(name)?;
+        let value = console::shown_mount(&self.name)?.temporary(flag)?;
+        Some((Value::Number(u64::from(value)), Source::Temporary))
     }
 
     /// The JSON fields of each dataset besides its properties (OpenZFS: `fill_dataset_info`).

@@ -177,6 +177,23 @@ fn open_here(dataset: &str) -> Result<Option<Arc<Spa>>, Failure> {
     Ok(record.and_then(|record| here().changing(&record)))
 }
 
+/// Unloads the keys that are loaded of a dataset and of those below it, after they were unmounted (`zfs unmount -u`).
+pub(super) fn unload_below(dataset: &Listed) -> Result<(), Failure> {
+    let mut selection = Selection::new(Types::HEADS);
+    selection.recurse = true;
+    let (entries, _) = selection.run(&[dataset.name().to_owned()], &Wanted::default())?;
+    let mut done = Vec::new();
+    // those below use the keys of those above
+    for root in entries.iter().rev() {
+        if has_work(root, false).map_err(|e| failed(told(&e, root.name())))? {
+            unload(root)?;
+            done.push(root.name());
+        }
+    }
+    record(&done, Ioc::UnloadKey, false, false);
+    Ok(())
+}
+
 /// Keeps other processes from having the pool of a dataset open for a change: they would go on with its keys. None of a pool that is only read, or has lost its devices.
 fn keep_out(dataset: &str) -> Result<Option<Candidate>, Failure> {
     let Some(record) = here().find(pool_of(dataset))?.filter(|record| !record.readonly) else { return Ok(None) };

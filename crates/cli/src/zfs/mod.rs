@@ -18,6 +18,8 @@ mod list;
 mod listed;
 mod load_key;
 mod mount;
+mod mount_helper;
+mod mounting;
 mod new_dataset;
 mod progress;
 mod receive;
@@ -34,6 +36,9 @@ mod userspace;
 mod volume;
 mod wait;
 mod words;
+
+pub(crate) use mount_helper::main as mount_helper;
+pub(crate) use mounting::of_pool::{disable, enable, mount_root};
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -17,7 +17,8 @@ use ondisk::send::{Begin, feature};
 use stream::{Reader, Record};
 
 use super::ancestors;
-use super::select::told;
+use super::mounting::changes::{Change, Changes};
+use super::select::{self, told};
 use super::session::Session;
 use crate::command::Call;
 use crate::console;
@@ -36,6 +37,10 @@ struct Options {
     force: bool,
     resumable: bool,
     skip_holds: bool,
+    /// `-u`: what is received is not mounted.
+    no_mount: bool,
+    /// `-M`: what is in the way is unmounted by force.
+    force_unmount: bool,
     /// `-d` or `-e`: names below the target are those of the stream.
     prefix: bool,
     /// `-e`: the last part only.
@@ -61,6 +66,8 @@ struct Receive<'a> {
     top: Option<String>,
     /// Set if the package has holds.
     holds: bool,
+    /// Set once something was received that is to be mounted.
+    mounts: bool,
 }
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -75,6 +82,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         force: args.has('F'),
         resumable: args.has('s'),
         skip_holds: args.has('h'),
+        no_mount: args.has('u'),
+        force_unmount: args.has('M'),
         prefix: args.has('d') || args.has('e'),
         tail: args.has('e'),
         origin: said.take_origin(),
@@ -99,7 +108,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     options.said.check()?;
     Session::run(|session| {
-        Receive { session, options: &options, target: target.clone(), top: None, holds: false }.run()
+        Receive { session, options: &options, target: target.clone(), top: None, holds: false, mounts: false }.run()
     })
 }
 
@@ -149,7 +158,15 @@ impl Receive<'_> {
         }
         let sent = opening.fs();
         self.one(&input, &opening, &sent, None)?;
+        self.mount()?;
         Ok(0)
+    }
+
+    /// Mounts the file systems that were received, and those below that take their mount points from them.
+    fn mount(&self) -> Result<(), Failure> {
+        let Some(top) = self.top.as_deref().filter(|_| self.mounts && !self.options.no_mount) else { return Ok(()) };
+        let dataset = select::find(top, Types::HEADS)?;
+        Changes::gather(self.session, &dataset, Change::Received, self.options.force_unmount)?.postfix()
     }
 
     fn check_target(&self) -> Result<(), Failure> {

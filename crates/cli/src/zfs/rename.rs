@@ -6,6 +6,7 @@ use nvlist::NvList;
 
 use super::ancestors::{self, Ancestors};
 use super::listed::Listed;
+use super::mounting::changes::{Change, Changes};
 use super::session::Session;
 use super::words::standard;
 use crate::command::Call;
@@ -15,6 +16,7 @@ use crate::names::{self, Types, pool_of};
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let ancestors = Ancestors::of(call.args.count('p'));
     let (recursive, no_unmount) = (call.args.has('r'), call.args.has('u'));
+    let force = call.args.has('f');
     let operands = call.args.names();
     let (from, to) = match operands.as_slice() {
         [] => return Err(usage("missing source dataset argument")),
@@ -44,11 +46,17 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         {
             ancestors::make(session, to, unmountable)?;
         }
-        rename(session, &dataset, to, recursive)
+        rename(session, &dataset, to, (recursive, no_unmount, force))
     })
 }
 
-fn rename(session: &Session, dataset: &Listed, to: &str, recursive: bool) -> Outcome {
+/// Renames, with the options `-r`, `-u` and `-f`.
+fn rename(
+    session: &Session,
+    dataset: &Listed,
+    to: &str,
+    (recursive, no_unmount, force): (bool, bool, bool),
+) -> Outcome {
     let from = dataset.name();
     if from == to {
         return Ok(0);
@@ -65,7 +73,22 @@ fn rename(session: &Session, dataset: &Listed, to: &str, recursive: bool) -> Out
     if recursive {
         input.insert("recursive", ());
     }
-    let Err(e) = session.requests(from)?.call(Ioc::Rename, from, &input) else { return Ok(0) };
+    let mut mounts = Changes::gather(session, dataset, Change::Name, force)?;
+    // without a path of its own, its mount point is the same under each name
+    let keeps = no_unmount || mounts.is_without_path();
+    if !keeps {
+        mounts.prefix()?;
+    }
+    let Err(e) = session.requests(from)?.call(Ioc::Rename, from, &input) else {
+        if !keeps {
+            mounts.renamed(from, to);
+            mounts.postfix()?;
+        }
+        return Ok(0);
+    };
+    if !keeps {
+        mounts.postfix()?;
+    }
     // of several snapshots, the one that failed
     let failing = e.out.iter().next().map_or(from, |(name, _)| name);
     let why = match e.errno {

@@ -30,7 +30,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         if !younger.check(name, recurse, clones)? {
             return Ok(1);
         }
-        younger.destroy(session)?;
+        younger.destroy(session, call.args.has('f'))?;
         back(session, &head, name)
     })
 }
@@ -92,9 +92,16 @@ impl Younger {
         Ok(good)
     }
 
-    fn destroy(&self, session: &Session) -> Result<(), Failure> {
-        let options =
-            Options { verbose: false, parsable: false, dry_run: false, defer: false, recurse: false, clones: true };
+    fn destroy(&self, session: &Session, force: bool) -> Result<(), Failure> {
+        let options = Options {
+            verbose: false,
+            parsable: false,
+            dry_run: false,
+            defer: false,
+            recurse: false,
+            clones: true,
+            force,
+        };
         let mut destroyer = Destroyer::new(session, options);
         for snap in &self.snaps {
             for dataset in dependents::of(snap).map_err(|e| failed(told(&e, snap.name())))?.all {

@@ -1,8 +1,11 @@
 //! The datasets that a command is about, in order (OpenZFS: `zfs_iter.c`).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use base::Errno;
@@ -15,6 +18,7 @@ use site::Query;
 use super::listed::{self, Listed, Wanted};
 use crate::answers;
 use crate::columns::{Column, Of, column};
+use crate::console;
 use crate::error::{Failure, failed, usage};
 use crate::names::{self, Types};
 use crate::pools;
@@ -126,6 +130,7 @@ impl Selection {
             accepted.filesystems = true;
             accepted.volumes |= self.types.snapshots || self.types.bookmarks;
         }
+        let name = &*by_path(name)?;
         let source = find_pool(name, accepted)?;
         let entry = Listed::ask(&source, name, wanted).map_err(|e| failed(told(&e, name)))?;
         if !entry.fits(accepted) {
@@ -228,10 +233,6 @@ fn sort_key(entry: &Listed, column: &Column) -> Result<Option<Value>, Failed> {
 /// The imported pool that a dataset of one of these kinds is in; the message is OpenZFS's.
 fn find_pool(name: &str, accepted: Types) -> Result<Arc<Query>, Failure> {
     let cannot = |why: &str| failed(format!("cannot open '{name}': {why}"));
-    if name.starts_with('/') || name.starts_with("./") {
-        // nothing is mounted to which a path could lead
-        return Err(failed(format!("'{name}': not a ZFS filesystem")));
-    }
     names::check(name, accepted).map_err(|why| cannot(&why))?;
     pools::of_dataset(name)?.ok_or_else(|| cannot("dataset does not exist"))
 }
@@ -243,9 +244,33 @@ pub(super) fn bad_type(name: &str) -> Failure {
 
 /// Finds one dataset, snapshot or bookmark.
 pub(super) fn find(name: &str, accepted: Types) -> Result<Listed, Failure> {
+    let name = &*by_path(name)?;
     let source = find_pool(name, accepted)?;
     let entry = Listed::find(&source, name).map_err(|e| failed(told(&e, name)))?;
     if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }
+}
+
+/// As [`find`], with these properties asked for at once.
+pub(super) fn find_with(name: &str, accepted: Types, wanted: &Wanted) -> Result<Listed, Failure> {
+    let name = &*by_path(name)?;
+    let source = find_pool(name, accepted)?;
+    let entry = Listed::ask(&source, name, wanted).map_err(|e| failed(told(&e, name)))?;
+    if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }
+}
+
+/// The name of the file system that is mounted where a path leads, if it is a path (OpenZFS: `zfs_path_to_zhandle`).
+fn by_path(name: &str) -> Result<Cow<'_, str>, Failure> {
+    if !name.starts_with('/') && !name.starts_with("./") {
+        return Ok(Cow::Borrowed(name));
+    }
+    let found = console::mounts().and_then(|table| {
+        let path = console::path(name).canonicalize().ok()?;
+        let mount = table.containing(&path)?;
+        // something else may be mounted inside
+        let device = |path: &Path| path.symlink_metadata().ok().map(|meta| meta.dev());
+        (device(&path)? == device(mount.path())?).then(|| mount.name())
+    });
+    found.map(Cow::Owned).ok_or_else(|| failed(format!("'{name}': not a ZFS filesystem")))
 }
 
 /// An error about a dataset in OpenZFS's words.

@@ -6,6 +6,8 @@ use nvlist::{NvList, Value as Nv};
 use pool::Kind;
 
 use super::listed::Listed;
+use super::mounting;
+use super::mounting::changes::{Change, Changes};
 use super::select::{is_zoned, told};
 use super::session::Session;
 use super::volume;
@@ -53,7 +55,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
                 }
                 other => other?,
             };
-            match set(session, &dataset, &list) {
+            match set(session, &dataset, &list, call.args.has('u')) {
                 Err(Failure::Failed(why)) => {
                     eprintln!("{why}");
                     status = MINUS_ONE;
@@ -65,7 +67,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-fn set(session: &Session, dataset: &Listed, list: &[Said]) -> Result<(), Failure> {
+/// Sets properties; with `stays` nothing is mounted or unmounted for that.
+fn set(session: &Session, dataset: &Listed, list: &[Said], stays: bool) -> Result<(), Failure> {
     let name = dataset.name();
     let cannot = |why: String| failed(format!("cannot set property for '{name}': {why}"));
     let kind = dataset.kind().map_err(|e| failed(told(&e, name)))?;
@@ -80,7 +83,34 @@ fn set(session: &Session, dataset: &Listed, list: &[Said]) -> Result<(), Failure
     if kind == Kind::Volume {
         reserve(dataset, &mut props).map_err(|e| failed(told(&e, name)))?;
     }
-    apply(session, name, props)
+    let names: Vec<String> = props.iter().map(|(name, _)| name.to_owned()).collect();
+    let mut mounts = mounts_of(session, dataset, &props, stays)?;
+    mounts.iter_mut().try_for_each(Changes::prefix)?;
+    apply(session, name, props)?;
+    mounts.iter_mut().try_for_each(Changes::postfix)?;
+    mounting::follow_props(name, names.iter().map(String::as_str))
+}
+
+/// The mounts that change with these properties.
+fn mounts_of<'a>(
+    session: &'a Session,
+    dataset: &Listed,
+    props: &NvList,
+    stays: bool,
+) -> Result<Vec<Changes<'a>>, Failure> {
+    let mut all = Vec::new();
+    for (name, value) in props.iter().filter(|_| !stays) {
+        // one that may be mounted stays as it is
+        let change = match (name, value.as_u64()) {
+            ("canmount", Some(mounting::CANMOUNT_OFF)) => Change::Canmount,
+            (name, _) => match Change::of_property(name).filter(|change| *change != Change::Canmount) {
+                Some(change) => change,
+                None => continue,
+            },
+        };
+        all.push(Changes::gather(session, dataset, change, false)?);
+    }
+    Ok(all)
 }
 
 /// Adjusts the reservation of a volume to its new size, if it matched the size before; `auto` is what the size needs.

@@ -21,7 +21,7 @@ use crate::props::dataset;
 use crate::props::pool::{self as pool_props, LATER, When};
 use crate::props::valid::{Target, valid};
 use crate::props::{Said, values};
-use crate::{messages, names, pools, writable};
+use crate::{messages, names, pools, writable, zfs};
 
 /// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
@@ -210,13 +210,11 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     drop(names);
     writable::close(spa, &doing)?;
     remembered?;
-    match &key {
-        Some(key) => {
-            let location = root.get_str("keylocation").unwrap_or("prompt");
-            keys::remember_change(visible, &pools::query(&record)?, Some((location, key)))
-        }
-        None => Ok(()),
+    if let Some(key) = &key {
+        let location = root.get_str("keylocation").unwrap_or("prompt");
+        keys::remember_change(visible, &pools::query(&record)?, Some((location, key)))?;
     }
+    zfs::mount_root(visible, spa)
 }
 
 /// The properties of the root file system.

@@ -4,7 +4,7 @@ use control::Ioc;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, writable};
+use crate::{pools, writable, zfs};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -21,6 +21,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if record.readonly {
         return Err(failed(format!("{doing}: one or more devices is read only")));
     }
+    let unmounted = zfs::disable(record.guid, call.args.has('f')).map_err(|failure| match failure {
+        Failure::Failed(why) => failed(format!("{why}\ncould not destroy '{name}': could not unmount datasets")),
+        other => other,
+    })?;
     writable::leave(&record, &doing, Ioc::PoolDestroy)?;
+    unmounted();
     Ok(0)
 }

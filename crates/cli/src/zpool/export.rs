@@ -10,7 +10,7 @@ use vdev::import::PoolState;
 use crate::command::Call;
 use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{messages, pools, writable};
+use crate::{messages, pools, writable, zfs};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -23,7 +23,13 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     // -F leaves the devices alone
     let (force, hard) = (call.args.has('f'), call.args.has('F'));
-    Ok(pools::for_each_record(&names, |record| export(record, force, hard))?.0)
+    let leave = |record: &Imported| {
+        let unmounted = zfs::disable(record.guid, force)?;
+        export(record, force, hard)?;
+        unmounted();
+        Ok(())
+    };
+    Ok(pools::for_each_record(&names, leave)?.0)
 }
 
 fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {

@@ -28,7 +28,7 @@ use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
 use crate::props::values::value_of;
-use crate::{keys, messages, names, pools, replay, writable};
+use crate::{keys, messages, names, pools, replay, writable, zfs};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -47,6 +47,8 @@ struct Options {
     load_keys: bool,
     /// Not `-N`: logs are replayed.
     mount: bool,
+    /// `-o` without a value: options of the mounts.
+    mount_options: Vec<String>,
     temporary_name: bool,
     key_location: Option<String>,
     txg: Option<u64>,
@@ -139,6 +141,7 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
         dry_run: args.has('n'),
         load_keys: args.has('l'),
         mount: !args.has('N'),
+        mount_options: Vec::new(),
         temporary_name: args.has('t'),
         key_location: args.text('L'),
         txg: None,
@@ -149,7 +152,10 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
     for (option, value) in &args.options {
         let value = value.to_string_lossy();
         let said = match (option, value.split_once('=')) {
-            // without a value it is a mount option, and nothing is mounted
+            ('o', None) => {
+                options.mount_options.push(value.into_owned());
+                continue;
+            }
             ('o', said) => said,
             ('R', _) => Some(("altroot", &*value)),
             _ => None,
@@ -314,8 +320,10 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     };
     match spa {
         Some(spa) => finish(&spa, &doing(candidate, &name), options),
-        None if options.load_keys => load_keys(&pools::query(&record)?, options),
-        None => Ok(0),
+        None => {
+            let status = if options.load_keys { load_keys(&pools::query(&record)?, options)? } else { 0 };
+            Ok(status.max(mount(&record.name, None, options)?))
+        }
     }
 }
 
@@ -381,9 +389,16 @@ fn finish(spa: &Arc<Spa>, doing: &str, options: &Options) -> Outcome {
     let status = if options.load_keys { load_keys(&here().query(&view), options)? } else { 0 };
     // logs that cannot be opened now can be later
     let status = if options.mount && !replay::all(spa)? { 1 } else { status };
+    let status = status.max(mount(spa.name(), Some(spa), options)?);
     here().hide_changes(spa);
     writable::close(spa, doing)?;
     Ok(status)
+}
+
+/// Mounts the file systems of a pool that was imported, if anything is mounted here.
+fn mount(pool: &str, spa: Option<&Arc<Spa>>, options: &Options) -> Outcome {
+    let whole = !options.mount || zfs::enable(pool, spa, &options.mount_options, options.load_keys)?;
+    Ok(u8::from(!whole))
 }
 
 /// OpenZFS: `zpool_rewind_exclaim`.

@@ -41,6 +41,7 @@ impl Lab {
             .args(line.split(' '))
             .env("TZ", "UTC")
             .env("ZUSE_STATE", self.session.state())
+            .env("ZUSE_ON_DEMAND", "no")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

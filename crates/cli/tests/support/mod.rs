@@ -80,6 +80,7 @@ impl Session {
         let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
             .args(args)
             .env("ZUSE_STATE", self.state.path())
+            .env("ZUSE_ON_DEMAND", "no")
             .env("TZ", "UTC")
             .env_remove("POSIXLY_CORRECT")
             .stdin(Stdio::piped())

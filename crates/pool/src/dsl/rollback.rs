@@ -22,6 +22,9 @@ impl Spa {
     /// [`Error::NoSuchDataset`]; [`Error::Refused`]: [`Refusal::NoSnapshot`], [`Refusal::NotLatest`] if there are newer snapshots than `to`, or
     /// bookmarks, [`Refusal::Busy`] while it is in use, [`Refusal::TryAgain`], [`Refusal::Quota`], [`Refusal::NoSpace`].
     pub fn rollback(self: &Arc<Self>, fs: &str, to: Option<&str>) -> Result<String, Error> {
+        // one that is not there is found missing below
+        let open = self.live_mos().and_then(|mos| self.find_head(&mos, fs)).ok();
+        let _suspended = open.map(|head| self.suspend_users(head.id));
         let (fs, to, _frozen) = (fs.to_string(), to.map(str::to_owned), self.freeze_holds());
         self.sync_task(move |cx| {
             let (spa, mos, tx) = (cx.spa, cx.mos, cx.tx);

@@ -1,8 +1,10 @@
-//! Notification of changed properties (OpenZFS: `dsl_prop_register`).
+//! Those who have a dataset open, and are told of what happens to it: its properties change (OpenZFS: `dsl_prop_register`), or its contents are
+//! replaced (OpenZFS: `zfs_suspend_fs`, `zfs_resume_fs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::ObjectId;
 use parking_lot::Mutex;
 
 use crate::spa::Spa;
@@ -13,10 +15,34 @@ pub trait PropsWatch: Send + Sync {
     fn props_changed(&self);
 }
 
+/// Somebody who has a head open, and lets go of it while its contents are replaced: by a rollback, or at the end of a receive.
+pub trait Suspend: Send + Sync {
+    /// The dataset that is open.
+    fn dataset(&self) -> ObjectId;
+
+    /// Called before the contents are replaced, by the thread that does it, with no lock and no transaction held: nothing of the dataset is in use on
+    /// return, until [`Suspend::resume`], which follows in any case.
+    fn suspend(&self);
+
+    /// Called after the contents were replaced, or could not be.
+    fn resume(&self);
+}
+
+/// The users of a head who have let go of it, until this is dropped.
+pub(crate) struct Suspended(Vec<Arc<dyn Suspend>>);
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|user| user.resume());
+    }
+}
+
 /// The registered watchers.
 #[derive(Default)]
 pub(crate) struct Watches {
     all: Mutex<Vec<Weak<dyn PropsWatch>>>,
+    /// Those who can let go of what they have open.
+    suspend: Mutex<Vec<Weak<dyn Suspend>>>,
     changed: AtomicBool,
     /// Held while watchers are called, so that no change returns before all of them know of it.
     telling: Mutex<()>,
@@ -42,5 +68,27 @@ impl Spa {
             let all: Vec<Arc<dyn PropsWatch>> = self.watches.all.lock().iter().filter_map(Weak::upgrade).collect();
             all.iter().for_each(|watch| watch.props_changed());
         }
+    }
+
+    /// Registers `user` of a head, as long as it lives.
+    pub fn suspend_with(&self, user: Weak<dyn Suspend>) {
+        let mut all = self.watches.suspend.lock();
+        all.retain(|user| user.strong_count() > 0);
+        all.push(user);
+    }
+
+    /// Returns whether somebody is registered by [`Spa::suspend_with`]: a file system is mounted.
+    #[must_use]
+    pub fn has_users(&self) -> bool {
+        self.watches.suspend.lock().iter().any(|user| user.strong_count() > 0)
+    }
+
+    /// Has the registered users of a head let go of it, until the guard is dropped.
+    pub(crate) fn suspend_users(&self, dataset: ObjectId) -> Suspended {
+        let all: Vec<Arc<dyn Suspend>> = self.watches.suspend.lock().iter().filter_map(Weak::upgrade).collect();
+        // those that are let go of here may be the last references: the list is not locked
+        let users: Vec<_> = all.into_iter().filter(|user| user.dataset() == dataset).collect();
+        users.iter().for_each(|user| user.suspend());
+        Suspended(users)
     }
 }

@@ -49,6 +49,7 @@ mod setattr;
 mod size;
 pub(crate) mod steps;
 mod still;
+mod suspend;
 mod times;
 mod unlinked;
 mod vfs;
@@ -71,6 +72,7 @@ use hold::{Ask, Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use still::Still;
+pub use suspend::{Resumed, Suspendable};
 pub use vfs::{
     AclKind, Caps, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode,
 };

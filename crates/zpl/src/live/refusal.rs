@@ -30,6 +30,8 @@ pub enum Refusal {
     ReadOnly,
     /// A wait within a transaction, or the file system is mounted (EBUSY).
     Busy,
+    /// The file is another by now: the contents of the file system were replaced (ESTALE).
+    Stale,
     /// The extended attribute does not exist (ENODATA).
     NoAttribute,
     /// The buffer is too small (ERANGE).
@@ -60,6 +62,7 @@ impl Refusal {
             Refusal::NoData => Errno::ENXIO,
             Refusal::Denied => Errno::EACCES,
             Refusal::Busy => Errno::EBUSY,
+            Refusal::Stale => Errno::ESTALE,
             Refusal::Exists => Errno::EEXIST,
             Refusal::CrossDevice => Errno::EXDEV,
             Refusal::Invalid(_) => Errno::EINVAL,
@@ -92,6 +95,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Quota => "quota exceeded",
             Refusal::ReadOnly => "read-only file system",
             Refusal::Busy => "in use",
+            Refusal::Stale => "stale file handle",
             Refusal::NoAttribute => "no such attribute",
             Refusal::TooSmall => "the buffer is too small",
             Refusal::NoSpace => "no space left",

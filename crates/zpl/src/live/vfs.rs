@@ -5,6 +5,7 @@ use std::ops::Range;
 use base::ObjectId;
 
 use super::Open;
+use super::suspend::Slot;
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
@@ -261,14 +262,26 @@ pub struct Stat {
 /// A file that a mount holds open: it exists until the handle is dropped, even without a name.
 pub struct Handle {
     id: ObjectId,
-    /// `None` for a file that cannot be removed.
-    open: Option<Open>,
+    held: Held,
+}
+
+/// What keeps a file.
+enum Held {
+    /// Nothing: it cannot be removed.
+    Still,
+    Open(Open),
+    Slot(Slot),
 }
 
 impl Handle {
     /// Returns a handle of a file that cannot be removed.
     pub(super) const fn of_still(id: ObjectId) -> Handle {
-        Handle { id, open: None }
+        Handle { id, held: Held::Still }
+    }
+
+    /// Returns a handle of a file that is held open elsewhere.
+    pub(super) fn of_slot(id: ObjectId, slot: Slot) -> Handle {
+        Handle { id, held: Held::Slot(slot) }
     }
 
     /// Returns the object number.
@@ -280,13 +293,18 @@ impl Handle {
     /// As [`Open::synchronous`].
     #[must_use]
     pub fn synchronous(self) -> Handle {
-        Handle { open: self.open.map(Open::synchronous), ..self }
+        let held = match self.held {
+            Held::Still => Held::Still,
+            Held::Open(open) => Held::Open(open.synchronous()),
+            Held::Slot(slot) => Held::Slot(slot.synchronous()),
+        };
+        Handle { held, ..self }
     }
 }
 
 impl From<Open> for Handle {
     fn from(open: Open) -> Handle {
-        Handle { id: open.id(), open: Some(open) }
+        Handle { id: open.id(), held: Held::Open(open) }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::pools;
 use crate::shown;
 use crate::zfs::ancestors;
 use crate::zfs::listed::{self, Listed, Wanted};
+use crate::zfs::mounting::changes::{Change, Changes};
 use crate::zfs::progress;
 use crate::zfs::select::{self, told};
 use crate::zfs::words::of_property;
@@ -139,8 +140,18 @@ impl Receive<'_> {
             existing.as_ref().is_some_and(|head| head.text("receive_resume_token").ok().flatten().is_some());
         let progress = Arc::<stream::recv::Progress>::default();
         control.caller().files.begun(INPUT, input, opening.payload.clone(), progress.clone());
+        // what is there is not there any more
+        let mut mounts = match existing.as_ref().filter(|_| sort.new_fs) {
+            Some(head) => Some(Changes::gather(self.session, head, Change::Name, self.options.force_unmount)?),
+            None => None,
+        };
+        mounts.iter_mut().try_for_each(Changes::prefix)?;
         let receive = || control.call(Ioc::RecvNew, &fs, &request);
-        let received = match progress::drawn(self.options.verbose, &target, &progress.bytes, receive) {
+        let received = progress::drawn(self.options.verbose, &target, &progress.bytes, receive);
+        if !self.options.no_mount || received.is_err() {
+            mounts.iter_mut().try_for_each(Changes::postfix)?;
+        }
+        let received = match received {
             Ok(received) => {
                 received.get_nvlist("errors").into_iter().for_each(|errors| tell_props(&fs, errors));
                 received
@@ -164,6 +175,7 @@ impl Receive<'_> {
                 return Err(words(&e, &tried));
             }
         };
+        self.mounts |= sort.new_fs || sort.resumes_new;
         self.finish_snapshot(&target, &told)?;
         if received.contains("ivset_diverged") {
             warn_of_iv_sets(&target);

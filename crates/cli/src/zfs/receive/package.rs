@@ -51,6 +51,7 @@ impl Receive<'_> {
         {
             self.keys(&top, &list)?;
         }
+        self.mount()?;
         Ok(u8::from(!complete))
     }
 

@@ -12,6 +12,8 @@ use crate::error::{Failure, failed};
 use crate::names::{Types, pool_of};
 use crate::zfs::ancestors;
 use crate::zfs::listed::{Listed, Wanted};
+use crate::zfs::mounting;
+use crate::zfs::mounting::changes::{Change, Changes};
 use crate::zfs::select::{self, told};
 
 /// Limit on passes per dataset and snapshot: it is moved to a temporary name, to its final name, and promoted. More
@@ -196,6 +198,7 @@ impl Receive<'_> {
 
     fn destroy(&self, name: &str) -> Result<bool, Failure> {
         self.told("attempting destroy", name, "");
+        mounting::unmount_doomed(name, self.options.force_unmount)?;
         Ok(self.session.control(name)?.call(Ioc::Destroy, name, &NvList::new()).is_ok())
     }
 
@@ -210,19 +213,31 @@ impl Receive<'_> {
         };
         self.told("attempting rename", from, &format!(" to {to}"));
         pass.again = true;
+        let mut mounts = match from.contains('@') {
+            true => None,
+            false => {
+                let head = select::find(from, Types::HEADS)?;
+                Some(Changes::gather(self.session, &head, Change::Name, self.options.force_unmount)?)
+            }
+        };
+        mounts.iter_mut().try_for_each(Changes::prefix)?;
         if rename(to) {
             pass.progress = true;
-            return Ok(());
+            mounts.iter_mut().for_each(|mounts| mounts.renamed(from, to));
+            return mounts.iter_mut().try_for_each(Changes::postfix);
         }
         let at = from.rfind(['/', '@']).map_or(0, |at| at + 1);
         let (before, last) = from.split_at(at);
         if last.starts_with("recv-") {
-            return Ok(());
+            return mounts.iter_mut().try_for_each(Changes::postfix);
         }
         let other = format!("{before}recv-{}-{:x}", std::process::id(), base::Env::system().random_u64() & 0xffff);
         self.told("failed - trying rename", from, &format!(" to {other}"));
-        pass.progress |= rename(&other);
-        Ok(())
+        if rename(&other) {
+            pass.progress = true;
+            mounts.iter_mut().for_each(|mounts| mounts.renamed(from, &other));
+        }
+        mounts.iter_mut().try_for_each(Changes::postfix)
     }
 }
 

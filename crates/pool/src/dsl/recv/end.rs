@@ -155,9 +155,11 @@ impl Receiving {
     pub fn finish(self) -> Result<(), Error> {
         let Receiving { spa, req, begun, objset } = self;
         drop(objset);
+        let target = spa.live_mos().and_then(|mos| spa.find_head(&mos, &req.fs)).ok();
+        let suspended = target.map(|head| spa.suspend_users(head.id));
         let (resumable, id, frozen) = (req.resumable, begun.id, spa.freeze_holds());
         let ended = spa.sync_task(move |cx| cx.spa.end_receive(cx, &req, &begun));
-        drop(frozen);
+        drop((frozen, suspended));
         spa.set_uncached(id, false);
         if ended.is_err() && !resumable {
             // the first error counts, not what comes of cleaning up

@@ -1,0 +1,450 @@
+//! Mounts, as commands make them in a server: `zfs mount` and its like, and mounts that follow what other commands do.
+//!
+//! Each world has its pools below an alternate root in a directory of its own, and its mount points with them; whatever is left mounted there at its end is
+//! unmounted.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+struct World {
+    dir: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+/// What a command line left.
+#[derive(Debug, PartialEq)]
+struct Ran {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn can_mount() -> bool {
+    let may = File::options().read(true).write(true).open("/dev/fuse").is_ok() && rustix::process::geteuid().is_root();
+    assert!(may || std::env::var_os("ZUSE_FUSE").is_none_or(|word| word != "require"), "nothing can be mounted here");
+    may
+}
+
+impl World {
+    /// A world with a server, and a pool `t` on one disk; `None` where nothing can be mounted.
+    fn new() -> Option<World> {
+        let mut world = World::empty()?;
+        world.serve();
+        world.ok("zpool create -R $R t $D/disk");
+        Some(world)
+    }
+
+    fn empty() -> Option<World> {
+        if !can_mount() {
+            return None;
+        }
+        let world = World { dir: tempfile::tempdir().unwrap(), server: None };
+        for folder in ["state", "bin", "root"] {
+            fs::create_dir(world.path(folder)).unwrap();
+        }
+        for tool in ["zfs", "zpool", "zuse", "mount.zfs"] {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zuse"), world.path("bin").join(tool)).unwrap();
+        }
+        File::create(world.path("disk")).unwrap().set_len(256 << 20).unwrap();
+        Some(world)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path("bin").display());
+        command.env("ZUSE_STATE", self.path("state")).env("PATH", path).current_dir(self.dir.path());
+        command.env("D", self.path("")).env("R", self.path("root"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn serve(&mut self) {
+        let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
+        let child = command.arg("serve").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.server = Some(child);
+        let socket = self.path("state/server.socket");
+        until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    }
+
+    /// Runs a line of the shell; `ROOT` stands for the alternate root in what it prints.
+    fn run(&self, line: &str) -> Ran {
+        let done = self.command("sh").arg("-c").arg(line).output().unwrap();
+        let root = self.path("root").display().to_string();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&root, "ROOT");
+        Ran { status: done.status.code(), out: text(&done.stdout), err: text(&done.stderr) }
+    }
+
+    #[track_caller]
+    fn ok(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{line}: {ran:?}");
+        ran.out
+    }
+
+    /// Runs a line that fails with this status and message.
+    #[track_caller]
+    fn fails(&self, line: &str, status: i32, message: &str) {
+        let ran = self.run(line);
+        assert_eq!((ran.status, ran.err.trim_end()), (Some(status), message), "{line}");
+    }
+
+    /// The mounts, as `zfs mount` lists them: `DATASET PATH`.
+    fn mounted(&self) -> Vec<String> {
+        let list = self.ok("zfs mount");
+        list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    /// The mount points below this world in the kernel's table, in its order.
+    fn in_kernel(&self) -> Vec<String> {
+        let root = self.path("").display().to_string();
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let words = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let ours = words.filter(|words| words[1].starts_with(&root) && words[2] == "fuse.zfs");
+        ours.map(|words| words[1].to_owned()).collect()
+    }
+
+    fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    fn end(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = kill_process(Pid::from_child(&server), Signal::TERM);
+            let _ = server.wait();
+        }
+        let _ = self.command("zuse").args(["serve", "--stop"]).output();
+    }
+
+    /// Ends the server, and has OpenZFS's zdb check the pool.
+    fn check(mut self) {
+        self.ok("zpool export t");
+        self.end();
+        assert_eq!(self.in_kernel(), [] as [String; 0]);
+        oracle::judge::no_leaks(self.dir.path(), "t");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.end();
+        for path in self.in_kernel().iter().rev() {
+            let _ = rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not in a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn file_systems_are_mounted_when_they_are_created_and_listed() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -p t/a/b && zfs create -u t/u && zfs create -o mountpoint=none t/n");
+    world.ok(
+        "zfs create -o mountpoint=legacy t/l && zfs create -o canmount=noauto t/na && zfs create -o canmount=off t/off",
+    );
+    assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a", "t/a/b ROOT/t/a/b"]);
+    assert_eq!(world.ok("zfs get -Ho value mounted t/a t/u"), "yes\nno\n");
+    assert!(world.ok("zfs mount -j").contains("\"t/a/b\":{\"filesystem\":\"t/a/b\",\"mountpoint\":\"ROOT/t/a/b\"}"));
+    world.ok("zfs snapshot t/a@s && zfs clone t/a@s t/c && zfs clone -u t/a@s t/d");
+    assert_eq!(world.mounted()[3..], ["t/c ROOT/t/c"]);
+    // a path names the file system that is mounted there
+    assert_eq!(
+        world.ok("zfs list -Ho name $R/t/a/b; mkdir $R/t/a/d; cd $R/t/a && zfs list -Ho name ./d"),
+        "t/a/b\nt/a\n"
+    );
+    world.fails("zfs list /proc", 1, "'/proc': not a ZFS filesystem");
+    world.fails("zfs mount t/a", 1, "cannot mount 't/a': filesystem already mounted");
+    world.fails("zfs mount t/n", 1, "cannot mount 't/n': no mountpoint set");
+    world.fails("zfs mount t/l", 1, "cannot mount 't/l': legacy mountpoint\nuse mount(8) to mount this filesystem");
+    world.fails("zfs mount t/off", 1, "cannot mount 't/off': 'canmount' property is set to 'off'");
+    world.fails("zfs unmount t/u", 1, "cannot unmount 't/u': not currently mounted");
+    world.fails(
+        "zfs unmount t/l",
+        1,
+        "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem",
+    );
+    world.fails("zfs unmount $R/t/a/d", 1, "cannot unmount 'ROOT/t/a/d': not a mountpoint");
+    world.fails("zfs unmount /proc", 1, "cannot unmount '/proc': not a ZFS filesystem");
+    world.fails("zfs mount -o bogus t/u", 1, "cannot mount 't/u': Invalid argument");
+    world.ok("zfs mount t/na && zfs unmount t/na && zfs mount t/u && zfs unmount $R/t/u");
+    world.ok("zfs unmount t/a");
+    assert_eq!(world.mounted(), ["t ROOT/t", "t/c ROOT/t/c"]);
+    world.ok("zfs mount -R t/a");
+    assert_eq!(world.mounted()[2..], ["t/a ROOT/t/a", "t/a/b ROOT/t/a/b"]);
+    world.ok("zfs umount -a");
+    assert_eq!((world.mounted(), world.in_kernel()), (vec![], vec![]));
+    world.ok("zfs mount -a -v");
+    let mut all = world.mounted();
+    all.sort();
+    assert_eq!(all, ["t ROOT/t", "t/a ROOT/t/a", "t/a/b ROOT/t/a/b", "t/c ROOT/t/c", "t/d ROOT/t/d", "t/u ROOT/t/u"]);
+    world.check();
+}
+
+#[test]
+fn options_and_properties_of_mounts() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -u t/a && zfs create -u t/a/b && zfs mount -o ro,noexec,nosuid t/a");
+    let got = "zfs get -Ho property,value,source readonly,exec,setuid,devices t/a";
+    let expected = "readonly\ton\ttemporary\nexec\toff\ttemporary\nsetuid\toff\ttemporary\ndevices\ton\tdefault\n";
+    assert_eq!(world.ok(got), expected);
+    assert!(world.run("touch $R/t/a/f").err.contains("Read-only file system"));
+    world.ok("zfs set readonly=off t/a && touch $R/t/a/f");
+    assert_eq!(world.ok("zfs get -Ho value,source readonly t/a"), "off\tlocal\n");
+    world.ok("zfs mount -o remount,ro t/a");
+    assert!(world.run("touch $R/t/a/f").err.contains("Read-only file system"));
+    world.ok("zfs inherit readonly t/a && touch $R/t/a/f");
+    // those below follow what they inherit
+    world.ok("zfs mount t/a/b && zfs set readonly=on t/a");
+    assert!(world.run("touch $R/t/a/b/f").err.contains("Read-only file system"));
+    world.ok("zfs inherit readonly t/a && touch $R/t/a/b/f");
+    world.ok("zfs set exec=off t/a && cp /bin/true $R/t/a/b/true");
+    assert_eq!(world.run("$R/t/a/b/true").status, Some(126));
+    world.ok("zfs set exec=on t/a && $R/t/a/b/true");
+    // the kernel refuses to make it read-only, as OpenZFS does not
+    let open = File::options().write(true).open(world.path("root/t/a/f")).unwrap();
+    open.write_all_at(b"x", 0).unwrap();
+    drop(open);
+    // a mount point that is not empty
+    world.ok("zfs unmount t/a && touch $R/t/a/hidden && zfs set overlay=off t/a");
+    world.fails("zfs mount t/a", 1, "cannot mount 'ROOT/t/a': directory is not empty");
+    world.ok("zfs mount -O t/a && zfs unmount t/a && zfs set overlay=on t/a && zfs mount t/a");
+    world.ok("zfs unmount t/a && rm $R/t/a/hidden && rmdir $R/t/a && echo x > $R/t/a");
+    world.fails("zfs mount t/a", 1, "cannot mount 't/a': Not a directory");
+    world.ok("rm $R/t/a && zfs mount t/a && test -d $R/t/a");
+    world.check();
+}
+
+#[test]
+fn busy_file_systems_are_left_as_they_are() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -p t/a/b && zfs create t/c");
+    let file = File::create(world.path("root/t/a/b/f")).unwrap();
+    let before = world.mounted();
+    world.fails("zfs unmount t/a/b", 1, "cannot unmount 'ROOT/t/a/b': pool or dataset is busy");
+    world.fails("zfs unmount t/a", 1, "cannot unmount 'ROOT/t/a/b': pool or dataset is busy");
+    world.fails("zfs rename t/a t/x", 1, "cannot unmount 'ROOT/t/a/b': pool or dataset is busy");
+    world.fails("zfs destroy t/a/b", 1, "cannot unmount 'ROOT/t/a/b': pool or dataset is busy");
+    world.fails("zfs set mountpoint=/x t/a", 255, "cannot unmount 'ROOT/t/a/b': pool or dataset is busy");
+    assert_eq!((world.mounted(), world.ok("zfs get -Ho value mountpoint t/a")), (before, "ROOT/t/a\n".to_owned()));
+    world.fails("zpool export t", 1, "cannot unmount 'ROOT/t/a/b': pool or dataset is busy");
+    world.fails(
+        "zpool destroy t",
+        1,
+        "cannot unmount 'ROOT/t/a/b': pool or dataset is busy\ncould not destroy 't': could not unmount datasets",
+    );
+    file.write_all_at(b"still", 0).unwrap();
+    assert_eq!(world.ok("zfs list -Ho name -r t"), "t\nt/a\nt/a/b\nt/c\n");
+    world.ok("zfs mount -a");
+    // by force
+    world.ok("zfs unmount -f t/a/b && zfs mount t/a/b");
+    assert!(file.write_all_at(b"x", 0).is_err());
+    let file = File::open(world.path("root/t/a/b/f")).unwrap();
+    world.ok("zfs destroy -rf t/a");
+    drop(file);
+    let file = File::create(world.path("root/t/c/f")).unwrap();
+    world.ok("zpool export -f t");
+    assert_eq!(world.in_kernel(), [] as [String; 0]);
+    drop(file);
+    // what was made for mounts has gone with them
+    assert_eq!(world.ok("ls $R"), "");
+    world.ok("zpool import -d $D -R $R t");
+    world.check();
+}
+
+#[test]
+fn mounts_follow_names_and_mount_points() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -p t/a/b && zfs create -o mountpoint=/apart t/a/c && zfs create t/a/c/d");
+    world.ok("for f in a a/b; do echo $f > $R/t/$f/f; done; echo d > $R/apart/d/f");
+    world.ok("zfs rename t/a t/x");
+    let mut mounted = world.mounted();
+    mounted.sort();
+    assert_eq!(mounted, ["t ROOT/t", "t/x ROOT/t/x", "t/x/b ROOT/t/x/b", "t/x/c ROOT/apart", "t/x/c/d ROOT/apart/d"]);
+    assert_eq!(world.ok("cat $R/t/x/f $R/t/x/b/f $R/apart/d/f; ls $R/t"), "a\na/b\nd\nx\n");
+    // it stays where it is
+    world.ok("zfs rename -u t/x t/y");
+    assert!(world.mounted().contains(&"t/y/b ROOT/t/x/b".to_owned()));
+    assert_eq!(world.ok("cat $R/t/x/b/f"), "a/b\n");
+    world.ok("zfs unmount t/y && zfs mount -a");
+    assert_eq!(world.ok("cat $R/t/y/b/f"), "a/b\n");
+    world.ok("zfs set mountpoint=/moved t/y");
+    assert_eq!(world.ok("cat $R/moved/b/f $R/apart/d/f; ls $R"), "a/b\nd\napart\nmoved\nt\n");
+    world.ok("zfs set -u mountpoint=/later t/y");
+    assert!(world.mounted().contains(&"t/y ROOT/moved".to_owned()));
+    world.ok("zfs inherit mountpoint t/y");
+    assert_eq!(world.ok("cat $R/t/y/b/f"), "a/b\n");
+    world.ok("zfs set mountpoint=none t/y");
+    assert!(!world.mounted().iter().any(|line| line.starts_with("t/y ") || line.starts_with("t/y/b ")));
+    world.ok("zfs set mountpoint=/back t/y");
+    assert_eq!(world.ok("cat $R/back/b/f"), "a/b\n");
+    world.ok("zfs set canmount=off t/y/b");
+    assert!(!world.mounted().iter().any(|line| line.starts_with("t/y/b ")));
+    // it is not mounted by that, and can be from then on
+    world.ok("zfs set canmount=on t/y/b && zfs mount t/y/b");
+    world.ok("zfs snapshot t/y/b@s && zfs clone t/y/b@s t/p && zfs promote t/p && cat $R/t/p/f $R/back/b/f");
+    world.ok("zfs destroy -R t/p@s");
+    assert!(!world.path("root/back/b").exists());
+    world.check();
+}
+
+#[test]
+fn contents_that_are_replaced_are_seen_at_once() {
+    let Some(world) = World::new() else { return };
+    world
+        .ok("zfs create t/a && echo one > $R/t/a/f && zfs snapshot t/a@1 && echo two > $R/t/a/f && zfs snapshot t/a@2");
+    // a read sets no time, which would be a change
+    world.ok("zfs send t/a@1 | zfs receive -o atime=off t/b");
+    assert_eq!(world.ok("cat $R/t/b/f"), "one\n");
+    let file = File::open(world.path("root/t/b/f")).unwrap();
+    world.ok("zfs send -i @1 t/a@2 | zfs receive t/b");
+    assert_eq!(world.ok("cat $R/t/b/f"), "two\n");
+    let mut text = [0; 4];
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"two\n");
+    world.ok("echo mine > $R/t/b/f; touch $R/t/b/more");
+    world.fails("zfs send -i @2 t/a@3 2> /dev/null | zfs receive t/b", 1, "cannot receive: failed to read from stream");
+    world.ok("echo three > $R/t/a/f && zfs snapshot t/a@3");
+    assert_eq!(world.run("zfs send -i @2 t/a@3 | zfs receive t/b").status, Some(1));
+    world.ok("zfs send -i @2 t/a@3 | zfs receive -F t/b");
+    assert_eq!(world.ok("cat $R/t/b/f; ls $R/t/b"), "three\nf\n");
+    world.ok("zfs rollback -r t/b@1");
+    assert_eq!(world.ok("cat $R/t/b/f"), "one\n");
+    drop(file);
+    // a full stream over what is there, and a package
+    world.ok("zfs create t/full && touch $R/t/full/old && zfs send t/a@1 | zfs receive -F t/full");
+    assert_eq!(world.ok("ls $R/t/full"), "f\n");
+    world.ok(
+        "zfs create t/a/sub && echo s > $R/t/a/sub/f && zfs snapshot -r t/a@4 && zfs send -R t/a@4 | zfs receive t/r",
+    );
+    assert_eq!(world.ok("cat $R/t/r/f $R/t/r/sub/f"), "three\ns\n");
+    world.ok("zfs send -R t/a@4 | zfs receive -u t/q");
+    assert!(!world.mounted().iter().any(|line| line.starts_with("t/q")));
+    world.check();
+}
+
+#[test]
+fn imports_mount_and_a_dead_server_is_no_obstacle() {
+    let Some(mut world) = World::new() else { return };
+    world.ok("zfs create -p t/a/b && echo x > $R/t/a/b/f && sync $R/t/a/b/f && zpool export t");
+    assert_eq!(world.in_kernel(), [] as [String; 0]);
+    world.ok("zpool import -N -d $D -R $R t");
+    assert_eq!(world.mounted(), [] as [String; 0]);
+    world.ok("zpool export t && zpool import -o ro -d $D -R $R t");
+    assert_eq!(world.ok("zfs get -Ho value,source readonly t/a/b; cat $R/t/a/b/f"), "on\ttemporary\nx\n");
+    world.ok("zpool export t && zpool import -o readonly=on -d $D -R $R t");
+    assert_eq!(world.ok("cat $R/t/a/b/f"), "x\n");
+    assert!(world.run("touch $R/t/a/f").err.contains("Read-only file system"));
+    world.ok("zpool export t && zpool import -d $D -R $R t");
+    world.kill();
+    assert!(world.run("ls $R/t").err.contains("Transport endpoint is not connected"));
+    assert_eq!(world.in_kernel().len(), 3);
+    assert_eq!(world.ok("zfs list -Ho name,mounted -r t"), "t\tno\nt/a\tno\nt/a/b\tno\n");
+    assert_eq!(world.in_kernel(), [] as [String; 0]);
+    // one is started on demand
+    world.ok("zfs mount -a");
+    assert_eq!((world.ok("cat $R/t/a/b/f"), world.mounted().len()), ("x\n".to_owned(), 3));
+    // it stays as long as something is mounted
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(world.ok("zfs unmount t/a; cat $R/t/a/b/f 2> /dev/null || echo gone"), "gone\n");
+    world.ok("zfs unmount -a");
+    // who asks whether it is there keeps it for a while
+    let socket = world.path("state/server.socket");
+    until("it ends", || {
+        std::thread::sleep(Duration::from_secs(4));
+        std::os::unix::net::UnixStream::connect(&socket).is_err()
+    });
+    assert_eq!(world.mounted(), [] as [String; 0]);
+    world.ok("zpool import -N t 2> /dev/null || true");
+    world.check();
+}
+
+#[test]
+fn many_file_systems_are_mounted_at_once() {
+    let Some(world) = World::new() else { return };
+    world.ok("for i in $(seq 20); do zfs create -u t/$i; for j in $(seq 9); do zfs create -u t/$i/$j; done; done");
+    let begun = Instant::now();
+    world.ok("zfs mount -a");
+    println!("200 file systems mounted in {:?}", begun.elapsed());
+    assert_eq!(world.mounted().len(), 201);
+    world.ok("echo x > $R/t/20/9/f");
+    let begun = Instant::now();
+    world.ok("zfs unmount -a");
+    println!("and unmounted in {:?}", begun.elapsed());
+    assert_eq!(world.in_kernel(), [] as [String; 0]);
+    world.check();
+}
+
+#[test]
+fn the_helper_of_mount_takes_legacy_mount_points() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -o mountpoint=legacy t/l && zfs create t/a && mkdir $D/at");
+    world.ok("mount.zfs t/l $D/at -o rw,noatime && touch $D/at/f");
+    assert!(
+        world
+            .ok("grep fuse.zfs /proc/self/mounts")
+            .lines()
+            .any(|line| line.starts_with("t/l ") && line.contains("noatime"))
+    );
+    world.ok(
+        "zfs snapshot t/l@s && mkdir $D/snap && mount.zfs -o ro t/l@s $D/snap && test -e $D/snap/f && umount $D/snap",
+    );
+    world.fails(
+        "zfs unmount t/l",
+        1,
+        "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem",
+    );
+    // it stays where it is under any name
+    world.ok("zfs rename t/l t/m && test -e $D/at/f && umount $D/at");
+    assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a"]);
+    world.fails(
+        "mount.zfs t/a $D/at",
+        1,
+        "filesystem 't/a' cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy' or 'zfs mount t/a'.\n\
+         See zfs(8) for more information.",
+    );
+    world.fails("mount.zfs t/m", 1, "missing mountpoint argument\nusage: mount <dataset> <mountpoint>");
+    world.fails(
+        "mount.zfs t/nothing $D/at",
+        1,
+        "cannot open 't/nothing': dataset does not exist\nfilesystem 't/nothing' cannot be mounted, unable to open the dataset",
+    );
+    world.fails(
+        "mount.zfs -o what t/m $D/at",
+        1,
+        "filesystem 't/m' cannot be mounted due to invalid option 'what'.\nUse the '-s' option to ignore the bad mount option.",
+    );
+    world.check();
+}
+
+#[test]
+fn keys_are_loaded_for_mounts_and_stay_while_there_are_some() {
+    let Some(world) = World::new() else { return };
+    world.ok("head -c 32 /dev/zero > $D/key && zfs create -o encryption=on -o keyformat=raw -o keylocation=file://$D/key t/e");
+    world.ok("zfs create t/e/in && touch $R/t/e/in/f");
+    world.fails("zfs unload-key t/e", 255, "Key unload error: 't/e' is busy.");
+    world.ok("zfs unmount -u t/e");
+    assert_eq!(world.ok("zfs get -Ho value keystatus t/e"), "unavailable\n");
+    world.fails("zfs mount t/e", 1, "cannot mount 't/e': encryption key not loaded");
+    world.ok("zfs mount -a");
+    assert_eq!(world.mounted(), ["t ROOT/t"]);
+    world.ok("zfs mount -l t/e && zfs mount -a && test -e $R/t/e/in/f");
+    world.check();
+}

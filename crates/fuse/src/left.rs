@@ -1,0 +1,72 @@
+//! Mounts whose server died: the kernel answers ENOTCONN at their mount points until they are unmounted.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::kernel;
+
+/// How long a mount has to answer. One that takes longer has somebody who answers it, however slowly.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// A mount of a file system of this kind, by whatever process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The name of the dataset.
+    pub source: String,
+    /// The mount point.
+    pub path: PathBuf,
+}
+
+/// Returns whether this system has FUSE.
+#[must_use]
+pub fn is_available() -> bool {
+    Path::new(kernel::DEVICE).exists()
+}
+
+/// Returns the mounts of file systems of this kind in the mount table, in its order; none if it cannot be read.
+#[must_use]
+pub fn all_mounts() -> Vec<Seen> {
+    kernel::table().map(|table| kernel::ours(&table)).unwrap_or_default()
+}
+
+/// Unmounts the mounts of file systems of this kind that nobody answers, of those whose dataset `is_wanted`, the last one first. Returns them. One that
+/// this user may not unmount, or that does not say in half a second that it is dead, is passed over.
+pub fn unmount_dead(is_wanted: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+    let mut gone = Vec::new();
+    for seen in all_mounts().into_iter().rev().filter(|seen| is_wanted(seen)) {
+        if is_dead(&seen.path) && unmount(&seen.path) {
+            tracing::info!(target: "zuse::fuse", source = seen.source, at = %seen.path.display(), "unmounted what a dead process left");
+            gone.push(seen);
+        }
+    }
+    gone
+}
+
+/// Whether the kernel says that nobody answers. It is asked in a thread of its own, as one who lives may not answer.
+fn is_dead(path: &Path) -> bool {
+    let (tell, told) = channel();
+    let asked = path.to_owned();
+    let ask = move || {
+        // what the kernel has cached is not asked for
+        let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+        let asked = rustix::fs::statx(rustix::fs::CWD, &asked, how, StatxFlags::BASIC_STATS);
+        let dead = asked.is_err_and(|errno| [Errno::NOTCONN, Errno::CONNABORTED].contains(&errno));
+        // nobody may wait any more
+        let _ = tell.send(dead);
+    };
+    let asking = std::thread::Builder::new().name("fuse-left".to_owned()).spawn(ask);
+    asking.is_ok() && told.recv_timeout(ANSWER_MAX).unwrap_or(false)
+}
+
+fn unmount(path: &Path) -> bool {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+    match rustix::mount::unmount(path, flags) {
+        Err(Errno::PERM) => kernel::unmount_path_by_helper(path),
+        done => done.is_ok(),
+    }
+}

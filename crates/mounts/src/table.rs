@@ -1,0 +1,292 @@
+//! The table of mounts.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use base::{Guid, ObjectId};
+use fuse::{Mount, Unmount};
+use parking_lot::Mutex;
+use pool::{LongHold, Pool, Spa};
+use zpl::live::{Still, Suspendable, Vfs, Zfs};
+
+use crate::{Error, Flag, How};
+
+/// Up to so many mounts have as many threads as [`fuse::Options`] says; each of the others has [`FEW_THREADS`].
+const MANY: usize = 32;
+const FEW_THREADS: usize = 2;
+
+/// An open pool.
+#[derive(Clone)]
+pub enum Source {
+    /// Open for changes.
+    Live(Arc<Spa>),
+    /// Open for reading.
+    Still(Arc<Pool>),
+}
+
+impl Source {
+    fn view(&self) -> Result<Arc<Pool>, Error> {
+        match self {
+            Source::Live(spa) => Ok(spa.view()?),
+            Source::Still(pool) => Ok(pool.clone()),
+        }
+    }
+
+    fn guid(&self) -> Guid {
+        match self {
+            Source::Live(spa) => spa.guid(),
+            Source::Still(pool) => pool.guid(),
+        }
+    }
+}
+
+/// A mount.
+pub struct Entry {
+    source: Source,
+    dataset: ObjectId,
+    /// The name that it had last.
+    name: Mutex<String>,
+    how: Mutex<How>,
+    mount: Mount,
+    /// The file system, if it changes; the mount has it.
+    live: Weak<Suspendable>,
+    /// Keeps a snapshot from being destroyed.
+    _held: Option<LongHold>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}", self.name.lock(), self.path().display())
+    }
+}
+
+impl Entry {
+    /// Returns the full name of the dataset, as it is by now.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let now =
+            self.source.view().ok().and_then(|view| Some(view.dataset_by_id(self.dataset).ok()?.name().to_owned()));
+        let mut name = self.name.lock();
+        if let Some(now) = now {
+            *name = now;
+        }
+        name.clone()
+    }
+
+    /// Returns the mount point.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mount.path()
+    }
+
+    /// Returns the pool.
+    #[must_use]
+    pub fn pool(&self) -> Guid {
+        self.source.guid()
+    }
+
+    /// Returns how it is mounted.
+    #[must_use]
+    pub fn how(&self) -> How {
+        *self.how.lock()
+    }
+
+    fn is_there(&self) -> bool {
+        !self.mount.has_ended()
+    }
+}
+
+/// The table of mounts.
+#[derive(Default)]
+pub struct Mounts {
+    entries: Mutex<Vec<Arc<Entry>>>,
+}
+
+impl std::fmt::Debug for Mounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.entries.lock().iter()).finish()
+    }
+}
+
+impl Mounts {
+    /// Returns all mounts, in the order in which they were made.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Entry>> {
+        let mut entries = self.entries.lock();
+        let (there, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut *entries).into_iter().partition(|one| one.is_there());
+        *entries = there.clone();
+        drop(entries);
+        drop(gone);
+        there
+    }
+
+    /// Returns whether nothing is mounted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
+    /// Returns the mount of a dataset; of several the last one.
+    #[must_use]
+    pub fn of(&self, dataset: &str) -> Option<Arc<Entry>> {
+        self.list().into_iter().rev().find(|one| one.name() == dataset)
+    }
+
+    /// Returns the mounts of a dataset, of those below it and of their snapshots, in the order in which they can be unmounted: what is mounted inside of
+    /// another before that.
+    #[must_use]
+    pub fn below(&self, dataset: &str) -> Vec<Arc<Entry>> {
+        let is_below = |one: &Arc<Entry>| {
+            one.name().strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+        };
+        inner_first(self.list().into_iter().filter(is_below).collect())
+    }
+
+    /// Returns the mounts of a pool, in the order of [`Mounts::below`].
+    #[must_use]
+    pub fn of_pool(&self, pool: Guid) -> Vec<Arc<Entry>> {
+        inner_first(self.list().into_iter().filter(|one| one.pool() == pool).collect())
+    }
+
+    /// Returns the mount with this mount point; of several the last one.
+    #[must_use]
+    pub fn at(&self, path: &Path) -> Option<Arc<Entry>> {
+        self.list().into_iter().rev().find(|one| one.path() == path)
+    }
+
+    /// Returns the mount that a path of the host is in.
+    #[must_use]
+    pub fn containing(&self, path: &Path) -> Option<Arc<Entry>> {
+        let around = self.list().into_iter().filter(|one| path.starts_with(one.path()));
+        around.max_by_key(|one| one.path().as_os_str().len())
+    }
+
+    /// Mounts a file system or snapshot.
+    ///
+    /// # Errors
+    /// EBUSY if it is mounted already; as [`Mount::new`] and [`Zfs::open`].
+    pub fn mount(&self, source: &Source, name: &str, point: &Path, how: How) -> Result<(), Error> {
+        let dataset = source.view()?.dataset(name)?;
+        let mut options = how.fuse_options(name);
+        if self.list().len() >= MANY {
+            options.threads = FEW_THREADS;
+        }
+        let entry = match source {
+            Source::Live(spa) if !dataset.is_snapshot() => {
+                let live = Arc::new(Suspendable::new(Zfs::open(spa, name)?));
+                let vfs: Arc<dyn Vfs> = live.clone();
+                let mount = Mount::new(vfs, point, &options)?;
+                live.set_temporary(how.engine_values());
+                (mount, Arc::downgrade(&live), None)
+            }
+            _ => {
+                let held = dataset.long_hold()?;
+                options.read_only = true;
+                (Mount::new(Arc::new(Still::open(&dataset)?), point, &options)?, Weak::new(), Some(held))
+            }
+        };
+        let (mount, live, held) = entry;
+        let entry = Arc::new(Entry {
+            source: source.clone(),
+            dataset: dataset.id(),
+            name: Mutex::new(name.to_owned()),
+            how: Mutex::new(how),
+            mount,
+            live,
+            _held: held,
+        });
+        entry.follow_contents();
+        self.entries.lock().push(entry);
+        Ok(())
+    }
+
+    /// Unmounts.
+    ///
+    /// # Errors
+    /// As [`Mount::unmount`].
+    pub fn unmount(&self, entry: &Arc<Entry>, how: Unmount) -> Result<(), Error> {
+        entry.mount.unmount(how)?;
+        if !entry.is_there() {
+            self.entries.lock().retain(|one| !Arc::ptr_eq(one, entry));
+        }
+        Ok(())
+    }
+
+    /// Unmounts everything, by force what is in use. Returns the first failure; the others are unmounted nevertheless.
+    ///
+    /// # Errors
+    /// As [`Mount::unmount`].
+    pub fn unmount_all(&self) -> Result<(), Error> {
+        let mut done = Ok(());
+        for entry in inner_first(self.list()) {
+            let gone = self.unmount(&entry, Unmount::Idle).or_else(|_| self.unmount(&entry, Unmount::Forced));
+            done = done.and(gone);
+        }
+        done
+    }
+
+    /// Gives a mount a new value of a property: it has effect at once, also over an option.
+    ///
+    /// # Errors
+    /// As [`Mount::remount`].
+    pub fn set(&self, entry: &Entry, flag: Flag, value: bool) -> Result<(), Error> {
+        let mut how = entry.how();
+        how.set_prop(flag, value);
+        self.remount(entry, how)
+    }
+
+    /// Changes how a file system is mounted.
+    ///
+    /// # Errors
+    /// As [`Mount::remount`].
+    pub fn remount(&self, entry: &Entry, how: How) -> Result<(), Error> {
+        let mut options = how.fuse_options(&entry.name());
+        let live = entry.live.upgrade();
+        // what does not change cannot be mounted otherwise
+        options.read_only |= live.is_none();
+        entry.mount.remount(&options)?;
+        if let Some(live) = live {
+            live.set_temporary(how.engine_values());
+        }
+        *entry.how.lock() = how;
+        Ok(())
+    }
+
+    /// Tells the kernel that any file of a dataset may have changed behind its mounts.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn changed(&self, dataset: &str) -> Result<(), Error> {
+        let mut done = Ok(());
+        for entry in self.list().iter().filter(|one| one.name() == dataset) {
+            done = done.and(entry.mount.notifier().all_changed().map_err(Error::from));
+        }
+        done
+    }
+}
+
+impl Entry {
+    /// Has the kernel told each time that the contents were replaced; a file system that is not there any more is unmounted.
+    fn follow_contents(self: &Arc<Self>) {
+        let Some(live) = self.live.upgrade() else { return };
+        let (notifier, entry) = (self.mount.notifier().clone(), Arc::downgrade(self));
+        live.tell_resumed(Some(Box::new(move |is_there| {
+            let told = match (is_there, entry.upgrade()) {
+                (true, _) => notifier.all_changed(),
+                (false, Some(entry)) => entry.mount.unmount(Unmount::Forced),
+                (false, None) => Ok(()),
+            };
+            if let Err(error) = told {
+                tracing::warn!(target: "zuse::fuse", %error, "a mount does not know of its new contents");
+            }
+        })));
+    }
+}
+
+/// Orders mounts: what is inside of another first, of those at one mount point the last one.
+fn inner_first(mut entries: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
+    // those made last, which can be on top of others, come first where the mount points are the same
+    entries.reverse();
+    entries.sort_by_cached_key(|one| std::cmp::Reverse(PathBuf::from(one.path())));
+    entries
+}
