@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serve::{Options, Server, Stop};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::flags::DELEGATION;
+use super::signals::at_signal;
 use crate::args::Parsed;
 use crate::console::here;
 use crate::error::{Failure, Outcome, cause, failed, usage};
@@ -19,7 +18,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let idle = parsed.text('i').map(|text| seconds(&text)).transpose()?;
     let options = Options { delegation: parsed.has(DELEGATION), idle, ..Options::default() };
     // a signal that comes from now on ends it in order
-    let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
+    let stop = Arc::new(Stop::new().map_err(|e| failed(cause(&e)))?);
+    let told = stop.clone();
+    at_signal(move || told.stop()).map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
     server.run(&stop).map_err(|e| failed(format!("a pool could not be closed: {e}")))?;
     Ok(0)
@@ -28,23 +29,4 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
 fn seconds(text: &str) -> Result<Duration, Failure> {
     let number = text.parse().ok().filter(|seconds| *seconds > 0);
     number.map(Duration::from_secs).ok_or_else(|| usage(format!("--idle {text}: a number of seconds is expected")))
-}
-
-/// Ends the server at the first signal, and the process at the second: that leaves pools as a power cut does.
-#[allow(clippy::disallowed_methods)] // it is the server's
-fn stop_by_signals() -> std::io::Result<Arc<Stop>> {
-    let stop = Arc::new(Stop::new()?);
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let told = stop.clone();
-    let wait = move || {
-        let mut came = signals.forever();
-        if came.next().is_some() {
-            told.stop();
-        }
-        if came.next().is_some() {
-            std::process::exit(1);
-        }
-    };
-    std::thread::Builder::new().name("serve-signals".to_owned()).spawn(wait)?;
-    Ok(stop)
 }
