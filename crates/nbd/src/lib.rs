@@ -18,12 +18,12 @@
 //! # Hostile clients
 //! Who may connect may read and write the exports; that is all that a client can do. Every length is checked before memory is taken for it, and a payload's memory grows with the bytes that come. A request that is
 //! not valid is answered with `NBD_EINVAL`, as the specification says; where the next request would not be found (another magic number, a payload larger than [`PAYLOAD_MAX`]) the connection ends. Bounds:
-//! connections ([`Options::connections`]); the time of a negotiation ([`NEGOTIATION_TIME`]), the size of an option ([`negotiate::OPTION_MAX`]); per connection the requests, the threads and the bytes in flight
+//! connections ([`Options::connections`]); the time of a negotiation ([`Options::negotiation_time`]), the size of an option ([`negotiate::OPTION_MAX`]); per connection the requests, the threads and the bytes in flight
 //! ([`transmit::Bounds`]). After the negotiation there is no limit of time, as a disk may be idle for days and a paused virtual machine takes no replies: such a client holds up its own connection alone, and one
 //! over TCP that has vanished is found by keepalive probes.
 //!
 //! # How it ends
-//! Told to end ([`Stop`]) a server accepts nobody any more, and reads no more requests. What it has taken is carried out and answered, for at most [`GRACE`]; then it closes the connections. The caller syncs what
+//! Told to end ([`Stop`]) a server accepts nobody any more, and reads no more requests. What it has taken is carried out and answered, for at most [`Options::grace`]; then it closes the connections. The caller syncs what
 //! is behind the exports. A server that is killed loses nothing that was flushed, if the export keeps its promise; its socket file is replaced by the next one ([`Listener::unix`]).
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing)]
@@ -42,4 +42,4 @@ mod workers;
 pub use export::{Export, Extent, Failed, Named, Zero};
 pub use listen::{Listener, PORT};
 pub use proto::PAYLOAD_MAX;
-pub use server::{GRACE, NEGOTIATION_TIME, Options, Server, Stop};
+pub use server::{Options, Server, Stop};

@@ -4,15 +4,16 @@
 //! servers that begin at once do not replace each other's, as they lock the directory for it.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
@@ -26,6 +27,9 @@ pub const PORT: u16 = 10809;
 const MODE: u32 = 0o600;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+/// The time for which another server is waited for that makes or removes a socket in the same directory, and the interval of looks.
+const LOCK_TIME: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(10);
 /// The time after which it is looked whether a client that is silent is still there, and the interval of further looks.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
@@ -62,7 +66,7 @@ impl Listener {
         bind(&socket, &SocketAddrUnix::new(path)?)?;
         listen(&socket, BACKLOG)?;
         let made = path.symlink_metadata()?;
-        let listener = UnixListener::from(OwnedFd::from(socket));
+        let listener = UnixListener::from(socket);
         listener.set_nonblocking(true)?;
         Ok(Listener(Kind::Unix(UnixSocket { listener, path: path.to_owned(), identity: (made.dev(), made.ino()) })))
     }
@@ -130,12 +134,19 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks the directory of a socket against other servers that make or remove theirs.
-fn lock_directory(path: &Path) -> io::Result<File> {
+/// Locks the directory of a socket against other servers that make or remove theirs. `None`: somebody has it locked for long, who may be anybody that can read it, and is not waited for.
+fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory = File::open(directory)?;
-    directory.lock()?;
-    Ok(directory)
+    let begun = Instant::now();
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(Some(directory)),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_TIME => thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+    }
 }
 
 /// Removes a socket that nobody listens to.
@@ -197,6 +208,15 @@ mod tests {
         assert!(path.exists());
         drop(third);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_somebody_has_locked_keeps_no_server_from_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = File::open(dir.path()).unwrap();
+        other.lock().unwrap();
+        drop(Listener::unix(&dir.path().join("socket")).unwrap());
+        assert!(!dir.path().join("socket").exists());
     }
 
     #[test]

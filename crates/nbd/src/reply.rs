@@ -11,6 +11,8 @@ use crate::proto::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, allocation, chunk
 
 /// The length of the pieces of a read that are told as holes if they are zeros.
 const PIECE: u64 = 32 << 10;
+/// Bytes of a message for a person; the specification allows 4,096.
+const MESSAGE_MAX: usize = 1024;
 /// Zeros to compare with.
 static ZEROS: [u8; 4 << 10] = [0; 4 << 10];
 
@@ -53,7 +55,7 @@ impl<W: Write> Sender<W> {
         if !self.structured {
             return self.send(&vec![simple(cookie, number).into()]);
         }
-        let why = why.get(..why.floor_char_boundary(1024)).unwrap_or_default().as_bytes();
+        let why = beginning(why, MESSAGE_MAX).as_bytes();
         let payload = [&number.to_be_bytes()[..], &(why.len() as u16).to_be_bytes(), why].concat();
         self.send(&vec![head(chunk::DONE, chunk::ERROR, cookie, payload.len()).into(), payload.into()]);
     }
@@ -90,6 +92,12 @@ impl<W: Write> Sender<W> {
         }
         self.send(&vec![head(chunk::DONE, chunk::BLOCK_STATUS, cookie, payload.len()).into(), payload.into()]);
     }
+}
+
+/// Returns the beginning of a text that is at most `max` bytes, in whole characters.
+fn beginning(text: &str, max: usize) -> &str {
+    let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= max).last();
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
 
 fn simple(cookie: u64, number: u32) -> Vec<u8> {
@@ -159,6 +167,7 @@ fn write_all(output: &mut impl Write, parts: &Parts<'_>) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
@@ -177,6 +186,11 @@ mod tests {
         assert_eq!(shape(0, &data, true), [(0, 4 * PIECE, false)]);
         assert_eq!(shape(9, &[], false), []);
         assert_eq!(shape(9, &[0, 0], true), [(9, 2, true)]);
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|max| beginning("aéb", max)), ["", "a", "a", "aé", "aéb", "aéb"]);
     }
 
     #[test]

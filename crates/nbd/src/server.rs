@@ -18,9 +18,9 @@ use crate::transmit::{Bounds, transmit};
 use crate::{Listener, Named};
 
 /// The time that a client has for its negotiation.
-pub const NEGOTIATION_TIME: Duration = Duration::from_secs(30);
+const NEGOTIATION_TIME: Duration = Duration::from_secs(30);
 /// The time that requests have to end when the server ends.
-pub const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(10);
 /// The time that connections have to end once they are closed.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// The pause after a connection that could not be accepted, as there are no descriptors.
@@ -35,11 +35,13 @@ pub struct Options {
     pub bounds: Bounds,
     /// The time that a client has for its negotiation.
     pub negotiation_time: Duration,
+    /// The time that requests have to end when the server ends.
+    pub grace: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { connections: 16, bounds: Bounds::default(), negotiation_time: NEGOTIATION_TIME }
+        Options { connections: 16, bounds: Bounds::default(), negotiation_time: NEGOTIATION_TIME, grace: GRACE }
     }
 }
 
@@ -266,7 +268,7 @@ impl Core {
     /// Lets connections answer what they have taken, and closes them.
     fn end(&self) -> bool {
         self.ending.store(true, Ordering::SeqCst);
-        self.wait(Shutdown::Read, GRACE) || self.wait(Shutdown::Both, CLOSE_TIME)
+        self.wait(Shutdown::Read, self.options.grace) || self.wait(Shutdown::Both, CLOSE_TIME)
     }
 
     /// Closes one or both directions of all connections. Returns whether they end within some time.

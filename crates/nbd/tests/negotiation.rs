@@ -101,7 +101,7 @@ fn contexts_are_listed_and_selected() {
         assert_eq!(listed, [allocation(0), ack.clone()], "{all:?}");
     }
     for none in [&[][..], &["base:"], &["base:other"], &["x"], &["qemu:dirty-bitmap:x"]] {
-        assert_eq!(client.option(SET_META_CONTEXT, &query("t/vol", none)), [ack.clone()], "{none:?}");
+        assert_eq!(client.option(SET_META_CONTEXT, &query("t/vol", none)), std::slice::from_ref(&ack), "{none:?}");
     }
     assert_eq!(client.option(LIST_META_CONTEXT, &query("t/none", &[])), [(UNKNOWN, vec![])]);
     // a number of queries, and a length, that lie

@@ -251,8 +251,8 @@ fn a_server_that_ends_answers_what_it_has_taken() {
 
 #[test]
 fn a_client_that_takes_no_replies_does_not_keep_the_server_from_ending() {
-    let memory = Arc::new(Memory::new(64 << 20));
-    let served = served(&memory);
+    let memory = Arc::new(Memory::new(64 << 20)) as Arc<dyn Export>;
+    let served = Served::new(&[("x", memory)], Options { grace: Duration::from_millis(300), ..Options::default() });
     let mut client = served.client("x", false);
     for n in 0..8 {
         client.request((READ, 0), n, 0, 32 << 20, &[]);
