@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nbd::memory::Memory;
 use nbd::negotiate::negotiate;
-use nbd::transmit::{Bounds, transmit};
+use nbd::transmit::{Bounds, Watch, transmit};
 use nbd::{Export, Named};
 
 /// The size of the exports: no whole number of blocks, and small, as a request of a few bytes reads all of it.
@@ -32,7 +32,8 @@ pub fn fuzz_nbd(data: &[u8]) {
     assert!(!is_framed || options_end(&said), "replies to options are malformed");
     let Ok(Some(chosen)) = negotiated else { return };
     let mut replies = Vec::new();
-    let _ended = transmit(&mut input, &mut replies, &chosen, BOUNDS, &|| false);
+    let watch = Watch { is_ending: &|| false, is_gone: &|| false };
+    let _ended = transmit(&mut input, &mut replies, &chosen, BOUNDS, watch);
     assert!(!chosen.is_structured() || replies_end(&replies), "replies are malformed");
 }
 

@@ -6,6 +6,9 @@ use base::Errno;
 
 use crate::proto::error;
 
+/// Says that a request is of no use any more: nobody can be told, or its time is over. What takes long asks between its pieces, and fails then.
+pub type Stopped<'a> = &'a (dyn Fn() -> bool + 'a);
+
 /// A block device. Its methods are called by many threads at once; ranges are within its size, unless that has changed.
 pub trait Export: Send + Sync {
     /// Returns the size in bytes.
@@ -32,14 +35,14 @@ pub trait Export: Send + Sync {
     /// Makes a range read as zeros; `durable` as in [`Export::write`].
     ///
     /// # Errors
-    /// ENOTSUP for [`Zero::fast`] that would take as long as a write; as [`Export::write`].
-    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool) -> Result<(), Failed>;
+    /// ENOTSUP for [`Zero::fast`] that would take as long as a write; when it was `stopped`; as [`Export::write`].
+    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed>;
 
     /// Frees a range, whose contents are not needed any more; `durable` as in [`Export::write`].
     ///
     /// # Errors
-    /// As [`Export::write`].
-    fn trim(&self, offset: u64, len: u64, durable: bool) -> Result<(), Failed>;
+    /// When it was `stopped`; as [`Export::write`].
+    fn trim(&self, offset: u64, len: u64, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed>;
 
     /// Returns once everything that was written before, by any thread, is on stable storage.
     ///
@@ -56,8 +59,8 @@ pub trait Export: Send + Sync {
     /// Reads a range ahead, as far as that is of use.
     ///
     /// # Errors
-    /// When a part of it cannot be read.
-    fn cache(&self, offset: u64, len: u64) -> Result<(), Failed>;
+    /// When a part of it cannot be read, or it was `stopped`.
+    fn cache(&self, offset: u64, len: u64, stopped: Stopped<'_>) -> Result<(), Failed>;
 }
 
 /// How a range is to become zeros.
@@ -89,6 +92,12 @@ pub struct Failed {
 }
 
 impl Failed {
+    /// The failure of a request that was stopped.
+    #[must_use]
+    pub fn stopped() -> Failed {
+        Failed { errno: Errno::EINTR, why: "the request was stopped".to_owned() }
+    }
+
     /// Returns the number that the protocol has for it.
     pub(crate) fn number(&self) -> u32 {
         match self.errno {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Errno;
 use parking_lot::RwLock;
 
-use crate::{Export, Extent, Failed, Zero};
+use crate::{Export, Extent, Failed, Stopped, Zero};
 
 /// The size of a block, which is a hole or data as a whole.
 const BLOCK: usize = 4 << 10;
@@ -105,7 +105,7 @@ impl Export for Memory {
         Ok(())
     }
 
-    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool) -> Result<(), Failed> {
+    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool, _stopped: Stopped<'_>) -> Result<(), Failed> {
         self.check(offset, len)?;
         if how.fast && !how.hole {
             return Err(Failed { errno: Errno::ENOTSUP, why: "zeros are written as data".to_owned() });
@@ -125,8 +125,8 @@ impl Export for Memory {
         Ok(())
     }
 
-    fn trim(&self, offset: u64, len: u64, durable: bool) -> Result<(), Failed> {
-        self.zero(offset, len, Zero { hole: true, fast: false }, durable)
+    fn trim(&self, offset: u64, len: u64, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed> {
+        self.zero(offset, len, Zero { hole: true, fast: false }, durable, stopped)
     }
 
     fn flush(&self) -> Result<(), Failed> {
@@ -152,7 +152,7 @@ impl Export for Memory {
         Ok(extents)
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), Failed> {
+    fn cache(&self, offset: u64, len: u64, _stopped: Stopped<'_>) -> Result<(), Failed> {
         self.check(offset, len)
     }
 }

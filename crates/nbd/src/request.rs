@@ -55,10 +55,12 @@ impl Header {
         if self.kind == cmd::WRITE { self.len } else { 0 }
     }
 
-    /// Returns the bytes of memory that it takes until it is answered.
+    /// Returns what it counts among the bytes in flight: its data, also where that is zeros, or is only read ahead.
     pub(crate) fn cost(&self) -> usize {
         match self.kind {
             cmd::READ | cmd::WRITE => self.len as usize,
+            cmd::WRITE_ZEROES if self.flags & cmd_flag::NO_HOLE != 0 => self.len as usize,
+            cmd::CACHE => self.len.min(PAYLOAD_MAX) as usize,
             _ => 0,
         }
     }
@@ -180,6 +182,16 @@ mod tests {
                 _ => Err(error::EINVAL),
             };
             assert_eq!(number, expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_takes_long_counts_among_the_bytes_in_flight() {
+        let long = 1 << 30;
+        assert_eq!(request(cmd::WRITE_ZEROES, cmd_flag::NO_HOLE, 0, long).cost(), long as usize);
+        assert_eq!(request(cmd::CACHE, 0, 0, long).cost(), PAYLOAD_MAX as usize);
+        for kind in [cmd::WRITE_ZEROES, cmd::TRIM, cmd::BLOCK_STATUS] {
+            assert_eq!(request(kind, 0, 0, long).cost(), 0, "{kind}");
         }
     }
 

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::negotiate::{Error, negotiate};
-use crate::transmit::{Bounds, transmit};
+use crate::transmit::{Bounds, Watch, transmit};
 use crate::{Listener, Named};
 
 /// The time that a client has for its negotiation.
@@ -82,6 +82,16 @@ impl Socket {
             Socket::Unix(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
             Socket::Tcp(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
         }
+    }
+
+    /// Returns whether both directions are closed, by the client or by the server. A client that has closed its side alone may be answered.
+    fn is_gone(&self) -> bool {
+        let mut fds = [match self {
+            Socket::Unix(stream) => PollFd::new(stream, PollFlags::empty()),
+            Socket::Tcp(stream) => PollFd::new(stream, PollFlags::empty()),
+        }];
+        let ready = poll(&mut fds, Some(&Timespec::default()));
+        ready.is_ok() && fds.iter().any(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR))
     }
 
     fn shutdown(&self, how: Shutdown) {
@@ -262,7 +272,8 @@ impl Core {
         let Some(chosen) = chosen else { return Ok(()) };
         socket.set_timeouts(None)?;
         let is_ending = || self.ending.load(Ordering::SeqCst);
-        transmit(&mut &*socket, socket, &chosen, self.options.bounds, &is_ending)
+        let watch = Watch { is_ending: &is_ending, is_gone: &|| socket.is_gone() };
+        transmit(&mut &*socket, socket, &chosen, self.options.bounds, watch)
     }
 
     /// Lets connections answer what they have taken, and closes them.

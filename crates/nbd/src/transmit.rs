@@ -4,12 +4,12 @@ use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use crate::Failed;
 use crate::negotiate::{Chosen, Error};
 use crate::proto::{PAYLOAD_MAX, cmd, error, skip, take};
 use crate::reply::Sender;
 use crate::request::{Command, HEADER, Header};
 use crate::workers::Workers;
+use crate::{Failed, Stopped};
 
 /// Extents of a reply to a question for the block status. Clients ask again for the rest.
 const EXTENTS_MAX: usize = 4096;
@@ -31,7 +31,22 @@ impl Default for Bounds {
     }
 }
 
-/// Serves a client that has chosen an export, until it leaves or `is_ending` says so between two requests. All requests that were taken are answered then.
+/// What is asked about a connection while it is served.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// No more requests are to be read.
+    pub is_ending: &'a dyn Fn() -> bool,
+    /// Nobody can be answered any more.
+    pub is_gone: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl std::fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// Serves a client that has chosen an export, until it leaves or is to be left between two requests. All requests that were taken are answered then, unless nobody can be answered.
 ///
 /// # Errors
 /// As [`Error`] says.
@@ -40,10 +55,12 @@ pub fn transmit(
     output: impl Write + Send,
     chosen: &Chosen,
     bounds: Bounds,
-    is_ending: &dyn Fn() -> bool,
+    watch: Watch<'_>,
 ) -> Result<(), Error> {
     let (sender, workers) = (Sender::new(output, chosen.structured), Workers::new(bounds));
-    let run = |job: Job| job.run(chosen, &sender);
+    let Watch { is_ending, is_gone } = watch;
+    let is_stopped = || sender.is_broken() || is_gone();
+    let run = |job: Job| job.run(chosen, &sender, &is_stopped);
     thread::scope(|scope| {
         let _closing = workers.closing();
         while !is_ending() && !sender.is_broken() {
@@ -96,11 +113,14 @@ struct Job {
 }
 
 impl Job {
-    /// Carries it out, and answers it.
-    fn run<W: Write>(self, chosen: &Chosen, sender: &Sender<W>) {
+    /// Carries it out, and answers it. It is dropped if nobody can be answered.
+    fn run<W: Write>(self, chosen: &Chosen, sender: &Sender<W>, stopped: Stopped<'_>) {
+        if stopped() {
+            return;
+        }
         let cookie = self.cookie;
         // what is broken in one request is no reason for not answering the others
-        let done = catch_unwind(AssertUnwindSafe(|| self.perform(chosen, sender)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.perform(chosen, sender, stopped)));
         match done {
             Ok(Ok(())) => {}
             Ok(Err(failed)) => sender.failed(cookie, failed.number(), &failed.why),
@@ -108,7 +128,7 @@ impl Job {
         }
     }
 
-    fn perform<W: Write>(&self, chosen: &Chosen, sender: &Sender<W>) -> Result<(), Failed> {
+    fn perform<W: Write>(&self, chosen: &Chosen, sender: &Sender<W>, stopped: Stopped<'_>) -> Result<(), Failed> {
         let (cookie, export) = (self.cookie, &*chosen.export);
         match self.command {
             Command::Read { offset, len, whole } => {
@@ -124,9 +144,9 @@ impl Job {
             }
             Command::Write { offset, durable } => export.write(offset, &self.payload, durable)?,
             Command::Flush => export.flush()?,
-            Command::Trim { offset, len, durable } => export.trim(offset, len.into(), durable)?,
-            Command::Zero { offset, len, how, durable } => export.zero(offset, len.into(), how, durable)?,
-            Command::Cache { offset, len } => export.cache(offset, len.into())?,
+            Command::Trim { offset, len, durable } => export.trim(offset, len.into(), durable, stopped)?,
+            Command::Zero { offset, len, how, durable } => export.zero(offset, len.into(), how, durable, stopped)?,
+            Command::Cache { offset, len } => export.cache(offset, len.into(), stopped)?,
         }
         sender.done(cookie);
         Ok(())

@@ -4,13 +4,14 @@
 mod support;
 
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::Errno;
 use nbd::memory::Memory;
-use nbd::{Export, Extent, Failed, Options, Zero};
+use nbd::{Export, Extent, Failed, Options, Stopped, Zero};
 use support::*;
 
 const SIZE: u64 = (1 << 20) + 512;
@@ -147,18 +148,26 @@ fn invalid_requests_are_answered_and_others_follow() {
     assert!(served.end());
 }
 
-/// An export that holds reads of its first byte until they are released, and fails at others.
+/// An export that holds reads of its first byte until they are released, and fails at others. Zeros that are no hole take long.
 struct Odd {
     memory: Memory,
     released: Mutex<bool>,
     changed: Condvar,
     waits: AtomicBool,
+    /// Zeros to be written that have begun.
+    zeros: AtomicUsize,
 }
 
 impl Odd {
     fn new() -> Arc<Odd> {
         let (released, changed) = (Mutex::new(false), Condvar::new());
-        Arc::new(Odd { memory: Memory::new(SIZE), released, changed, waits: AtomicBool::new(false) })
+        Arc::new(Odd {
+            memory: Memory::new(SIZE),
+            released,
+            changed,
+            waits: AtomicBool::new(false),
+            zeros: AtomicUsize::new(0),
+        })
     }
 
     fn release(&self) {
@@ -194,11 +203,22 @@ impl Export for Odd {
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Failed> {
         self.memory.write(offset, data, durable)
     }
-    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool) -> Result<(), Failed> {
-        self.memory.zero(offset, len, how, durable)
+    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed> {
+        if !how.hole {
+            // it takes longer than any test
+            self.zeros.fetch_add(1, Ordering::SeqCst);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(20) {
+                if stopped() {
+                    return Err(Failed::stopped());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.memory.zero(offset, len, how, durable, stopped)
     }
-    fn trim(&self, offset: u64, len: u64, durable: bool) -> Result<(), Failed> {
-        self.memory.trim(offset, len, durable)
+    fn trim(&self, offset: u64, len: u64, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed> {
+        self.memory.trim(offset, len, durable, stopped)
     }
     fn flush(&self) -> Result<(), Failed> {
         self.memory.flush()
@@ -206,8 +226,8 @@ impl Export for Odd {
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Failed> {
         self.memory.extents(offset, len, max)
     }
-    fn cache(&self, offset: u64, len: u64) -> Result<(), Failed> {
-        self.memory.cache(offset, len)
+    fn cache(&self, offset: u64, len: u64, stopped: Stopped<'_>) -> Result<(), Failed> {
+        self.memory.cache(offset, len, stopped)
     }
 }
 
@@ -263,4 +283,43 @@ fn a_client_that_takes_no_replies_does_not_keep_the_server_from_ending() {
     let mut rest = Vec::new();
     let _broken = client.stream.read_to_end(&mut rest);
     assert!(rest.len() < 8 * (32 << 20));
+}
+
+/// A client of which 50 requests that take long were taken, some of which have begun.
+fn with_long_requests(odd: &Odd, served: &Served) -> Client {
+    let mut client = served.client("x", true);
+    for n in 0..50 {
+        client.request((WRITE_ZEROES, NO_HOLE), n, 0, SIZE as u32, &[]);
+    }
+    while odd.zeros.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    client
+}
+
+#[test]
+fn what_nobody_is_told_of_stops() {
+    let odd = Odd::new();
+    let served =
+        Served::new(&[("x", odd.clone() as Arc<dyn Export>)], Options { connections: 1, ..Options::default() });
+    let begun = Instant::now();
+    drop(with_long_requests(&odd, &served));
+    // its place is free again
+    let refused = || UnixStream::connect(served.path()).unwrap().read(&mut [0]).is_ok_and(|read| read == 0);
+    while refused() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "requests are carried out for nobody");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(odd.zeros.load(Ordering::SeqCst) <= 16, "what waited was begun");
+    assert!(served.end());
+}
+
+#[test]
+fn the_end_of_the_grace_stops_what_takes_long() {
+    let odd = Odd::new();
+    let options = Options { grace: Duration::from_millis(200), ..Options::default() };
+    let served = Served::new(&[("x", odd.clone() as Arc<dyn Export>)], options);
+    let _client = with_long_requests(&odd, &served);
+    assert!(served.end(), "requests run on");
+    assert!(odd.zeros.load(Ordering::SeqCst) <= 16);
 }

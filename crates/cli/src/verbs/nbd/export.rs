@@ -1,10 +1,12 @@
 //! Volumes as exports.
 
 use base::Errno;
-use nbd::{Export, Extent, Failed, Zero};
+use nbd::{Export, Extent, Failed, Stopped, Zero};
 use zpl::Zvol;
 use zpl::live::Volume;
 
+/// Bytes that are freed until it is asked whether that is of use still.
+const TRIM_PIECE: u64 = 1 << 30;
 /// Zeros that are written as data.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 /// Bytes that are read ahead at a time.
@@ -39,17 +41,34 @@ fn extents_of(extents: Result<Vec<zpl::Extent>, zpl::Error>) -> Result<Vec<Exten
     Ok(extents.map_err(why)?.into_iter().map(extent).collect())
 }
 
-/// Reads a range so that it is cached.
-fn cache(offset: u64, len: u64, read: impl Fn(u64, &mut [u8]) -> Result<(), Failed>) -> Result<(), Failed> {
-    let len = len.min(CACHE_MAX);
-    let mut buf = vec![0; len.min(CACHE_PIECE) as usize];
+/// Does something with each piece of a range, until it is stopped.
+fn in_pieces(
+    (offset, len): (u64, u64),
+    piece: u64,
+    stopped: Stopped<'_>,
+    mut each: impl FnMut(u64, u64) -> Result<(), Failed>,
+) -> Result<(), Failed> {
     let mut done = 0;
     while done < len {
-        let now = (len - done).min(CACHE_PIECE);
-        read(offset + done, buf.get_mut(..now as usize).unwrap_or_default())?;
+        if stopped() {
+            return Err(Failed::stopped());
+        }
+        let now = (len - done).min(piece);
+        each(offset + done, now)?;
         done += now;
     }
     Ok(())
+}
+
+/// Reads a range so that it is cached.
+fn cache(
+    (offset, len): (u64, u64),
+    stopped: Stopped<'_>,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let len = len.min(CACHE_MAX);
+    let mut buf = vec![0; len.min(CACHE_PIECE) as usize];
+    in_pieces((offset, len), CACHE_PIECE, stopped, |at, now| read(at, buf.get_mut(..now as usize).unwrap_or_default()))
 }
 
 impl Live {
@@ -82,25 +101,21 @@ impl Export for Live {
     }
 
     /// Zeros that are written are data until they are synced; compression then makes them holes, unless it is off.
-    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool) -> Result<(), Failed> {
+    fn zero(&self, offset: u64, len: u64, how: Zero, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed> {
         if how.hole {
-            return self.trim(offset, len, durable);
+            return self.trim(offset, len, durable, stopped);
         }
         if how.fast {
             return Err(Failed { errno: Errno::ENOTSUP, why: "zeros are written as data".to_owned() });
         }
-        let mut done = 0;
-        while done < len {
-            let now = (len - done).min(ZEROS.len() as u64);
-            let zeros = ZEROS.get(..now as usize).unwrap_or_default();
-            self.volume.write(offset + done, zeros).map_err(why)?;
-            done += now;
-        }
+        in_pieces((offset, len), ZEROS.len() as u64, stopped, |at, now| {
+            self.volume.write(at, ZEROS.get(..now as usize).unwrap_or_default()).map_err(why)
+        })?;
         self.settle(durable)
     }
 
-    fn trim(&self, offset: u64, len: u64, durable: bool) -> Result<(), Failed> {
-        self.volume.discard(offset, len).map_err(why)?;
+    fn trim(&self, offset: u64, len: u64, durable: bool, stopped: Stopped<'_>) -> Result<(), Failed> {
+        in_pieces((offset, len), TRIM_PIECE, stopped, |at, now| self.volume.discard(at, now).map_err(why))?;
         self.settle(durable)
     }
 
@@ -112,8 +127,8 @@ impl Export for Live {
         extents_of(self.volume.extents(offset..offset + len, max))
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), Failed> {
-        cache(offset, len, |offset, buf| self.read(offset, buf))
+    fn cache(&self, offset: u64, len: u64, stopped: Stopped<'_>) -> Result<(), Failed> {
+        cache((offset, len), stopped, |offset, buf| self.read(offset, buf))
     }
 }
 
@@ -144,11 +159,11 @@ impl Export for Still {
         Err(read_only())
     }
 
-    fn zero(&self, _offset: u64, _len: u64, _how: Zero, _durable: bool) -> Result<(), Failed> {
+    fn zero(&self, _offset: u64, _len: u64, _how: Zero, _durable: bool, _stopped: Stopped<'_>) -> Result<(), Failed> {
         Err(read_only())
     }
 
-    fn trim(&self, _offset: u64, _len: u64, _durable: bool) -> Result<(), Failed> {
+    fn trim(&self, _offset: u64, _len: u64, _durable: bool, _stopped: Stopped<'_>) -> Result<(), Failed> {
         Err(read_only())
     }
 
@@ -160,7 +175,7 @@ impl Export for Still {
         extents_of(self.0.extents(offset..offset + len, max))
     }
 
-    fn cache(&self, offset: u64, len: u64) -> Result<(), Failed> {
-        cache(offset, len, |offset, buf| self.read(offset, buf))
+    fn cache(&self, offset: u64, len: u64, stopped: Stopped<'_>) -> Result<(), Failed> {
+        cache((offset, len), stopped, |offset, buf| self.read(offset, buf))
     }
 }
