@@ -20,6 +20,7 @@ pub mod gang;
 pub mod image;
 pub mod label;
 pub mod mutate;
+pub mod nbd;
 pub mod nvlist;
 pub mod sa;
 pub mod server;
@@ -48,6 +49,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("label", label::fuzz_label),
     ("lz4", codec::fuzz_lz4),
     ("lzjb", codec::fuzz_lzjb),
+    ("nbd", nbd::fuzz_nbd),
     ("nvlist", nvlist::fuzz_nvlist),
     ("sa", sa::fuzz_sa),
     ("server", server::fuzz_server),

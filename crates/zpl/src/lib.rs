@@ -70,3 +70,4 @@ pub use resolver::{Control, Resolved, Resolver};
 pub use used::UsedByBonus;
 pub use xattr::{MAX_XATTR_SIZE, Xattr, decode_dxattr, linux_name};
 pub use zvol::Zvol;
+pub use zvol::extents::Extent;

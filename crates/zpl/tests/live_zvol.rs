@@ -3,12 +3,32 @@
 
 mod scratch;
 
+use std::ops::Range;
+
 use base::Errno;
 use ondisk::ObjsetType;
 use pool::{NewDataset, Value};
 use scratch::Scratch;
 use zpl::create::create_volume;
 use zpl::live::Volume;
+use zpl::{Extent, Zvol};
+
+/// Checks that extents cover what is asked for, in order, and that holes are zeros.
+fn check_extents(extents: &dyn Fn(Range<u64>, usize) -> Vec<Extent>, model: &[u8]) {
+    for range in [0..model.len() as u64, 12_345..700_001] {
+        let all = extents(range.clone(), usize::MAX);
+        let mut at = range.start;
+        for extent in &all {
+            assert!(extent.range.start == at && extent.range.end > at);
+            at = extent.range.end;
+            let part = &model[extent.range.start as usize..at as usize];
+            assert!(!extent.is_hole || part.iter().all(|byte| *byte == 0), "{extent:?}");
+        }
+        assert_eq!(at, range.end);
+        assert!(all.windows(2).all(|pair| pair[0].is_hole != pair[1].is_hole));
+        assert_eq!(extents(range, 1)[..], all[..1]);
+    }
+}
 
 #[test]
 fn a_volume_is_a_vector_of_bytes() {
@@ -39,6 +59,7 @@ fn a_volume_is_a_vector_of_bytes() {
         if n % 20 == 19 {
             volume.flush().unwrap();
         }
+        check_extents(&|range, max| volume.extents(range, max).unwrap(), &model);
     }
     let read = |volume: &Volume| {
         let mut all = vec![1; model.len() + 1];
@@ -52,6 +73,13 @@ fn a_volume_is_a_vector_of_bytes() {
     scratch.again();
     let volume = Volume::open(scratch.spa(), "t/vol").unwrap();
     assert_eq!((volume.size(), volume.block_size()), (size, block));
+    check_extents(&|range, max| volume.extents(range, max).unwrap(), &model);
+    let view = scratch.spa().view().unwrap();
+    let still = Zvol::open(&view.dataset("t/vol").unwrap()).unwrap();
+    check_extents(&|range, max| still.extents(range, max).unwrap(), &model);
+    volume.discard(0, size).unwrap();
+    assert_eq!(volume.extents(0..size, 9).unwrap(), [Extent { range: 0..size, is_hole: true }]);
+    volume.write(0, &model).unwrap();
     assert!(read(&volume) == model);
     volume.resize(size / 2).unwrap();
     assert_eq!(volume.size(), size / 2);

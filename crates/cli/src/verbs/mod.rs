@@ -9,8 +9,10 @@ mod flags;
 mod format;
 mod kstat;
 mod ls;
+mod nbd;
 mod serve;
 mod session;
+mod signals;
 mod stat;
 mod tar;
 mod verify;
@@ -147,6 +149,16 @@ const VERBS: &[Verb] = &[
         options: "j",
         longs: &[("json", 'j')],
         run: kstat::run,
+    },
+    Verb {
+        name: "nbd",
+        usage: "nbd [-r] [-u|--unix PATH] [-l|--listen ADDR[:PORT]] [-c|--connections N] [--with-log] VOLUME[@SNAP] ...",
+        about: "serve volumes and their snapshots over NBD, on a Unix socket, a port of TCP or both, until it is told to end (SIGTERM,\n\
+                \t\tSIGINT); exports have the names of their datasets, the first is the default one; with -r for reading only.\n\
+                \t\tIt prints the URI of each socket. TCP is neither encrypted nor asks who connects",
+        options: "c:l:ru:",
+        longs: &[("connections", 'c'), ("listen", 'l'), ("read-only", 'r'), ("unix", 'u'), ("with-log", WITH_LOG)],
+        run: nbd::run,
     },
     Verb {
         name: SERVE,

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use mounts::Mounts;
 use serve::{Client, Options, Server, Stop};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::flags::{DELEGATION, NO_MOUNTS, ON_DEMAND, STOP};
+use super::signals::at_signal;
 use crate::args::Parsed;
 use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
@@ -46,7 +45,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         options.ending = Some(Arc::new(move || unmount_all(&left)));
     }
     // a signal that comes from now on ends it in order
-    let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
+    let stop = Arc::new(Stop::new().map_err(|e| failed(cause(&e)))?);
+    let told = stop.clone();
+    at_signal(move || told.stop()).map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
     // those of a former server: nobody answers there
     console::unmount_dead();
@@ -72,23 +73,4 @@ fn stop() -> Outcome {
 fn seconds(text: &str) -> Result<Duration, Failure> {
     let number = text.parse().ok().filter(|seconds| *seconds > 0);
     number.map(Duration::from_secs).ok_or_else(|| usage(format!("--idle {text}: a number of seconds is expected")))
-}
-
-/// Ends the server at the first signal, and the process at the second: that leaves pools as a power cut does.
-#[allow(clippy::disallowed_methods)] // it is the server's
-fn stop_by_signals() -> std::io::Result<Arc<Stop>> {
-    let stop = Arc::new(Stop::new()?);
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let told = stop.clone();
-    let wait = move || {
-        let mut came = signals.forever();
-        if came.next().is_some() {
-            told.stop();
-        }
-        if came.next().is_some() {
-            std::process::exit(1);
-        }
-    };
-    std::thread::Builder::new().name("serve-signals".to_owned()).spawn(wait)?;
-    Ok(stop)
 }

@@ -303,16 +303,21 @@ impl Session {
 
     /// The dataset of a target, with its key if one is available.
     pub(crate) fn dataset(&mut self, target: &Target) -> Result<Dataset, Failure> {
+        let dataset = self.sealed_dataset(target)?;
+        self.provide_key(dataset.pool(), &dataset)?;
+        Ok(dataset)
+    }
+
+    /// As [`Session::dataset`], without looking for a key: for its kind and properties.
+    pub(super) fn sealed_dataset(&mut self, target: &Target) -> Result<Dataset, Failure> {
         let pool = self.pool(target.pool())?;
         // with -d a pool may be named by its guid, or its name may differ from what was asked for
         let name = format!("{}{}", pool.name(), target.dataset.get(target.pool().len()..).unwrap_or(""));
-        let dataset = pool.dataset(&name).map_err(|e| {
+        pool.dataset(&name).map_err(|e| {
             let why = e.to_string();
             let why = why.strip_prefix(&format!("cannot open '{name}': ")).unwrap_or(&why);
             failed(format!("cannot open '{}': {why}", target.dataset))
-        })?;
-        self.provide_key(&pool, &dataset)?;
-        Ok(dataset)
+        })
     }
 
     fn check_key(&self, target: &Target, dataset: &Dataset) -> Result<(), Failure> {

@@ -1,15 +1,17 @@
 //! A volume: object 1 holds the data, object 2 the size.
 
+pub(crate) mod extents;
 pub(crate) mod replay;
 pub(crate) mod volume;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::ObjectId;
 use dmu::{Object, Objset, Zap};
 use ondisk::ObjsetType;
 
-use crate::{Error, Reader};
+use crate::{Error, Extent, Reader};
 
 /// A volume or a snapshot of one, for reading (OpenZFS: `zvol_state_t`).
 pub struct Zvol {
@@ -81,6 +83,14 @@ impl Zvol {
     /// When an indirect block cannot be read.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
         Ok(self.data.next_data(offset)?.filter(|at| *at < self.size))
+    }
+
+    /// Returns the data and holes of a range that is within the volume, at most `max` from its beginning on.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn extents(&self, range: Range<u64>, max: usize) -> Result<Vec<Extent>, Error> {
+        extents::extents(&self.data, range, max)
     }
 
     /// Returns the next byte of a hole at or after `offset`; the end of the volume counts as a hole.

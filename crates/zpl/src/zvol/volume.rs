@@ -5,6 +5,7 @@
 //! property `volsize`. Writes and discards are logged in the intent log, and each flush commits all of them (OpenZFS:
 //! `zvol_log_write`, `zvol_log_truncate`, `zvol_get_data`).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -19,8 +20,9 @@ use crate::live::io::chunk;
 use crate::live::log::{self, Log, Piece};
 use crate::live::rangelock::RangeLock;
 use crate::live::{Refusal, SMALL_CHANGE, replay};
+use crate::zvol::extents::extents;
 use crate::zvol::replay as replay_volume;
-use crate::{Error, Zvol};
+use crate::{Error, Extent, Zvol};
 
 /// Bytes of one chunk of a write, if blocks are not larger.
 const CHUNK: u64 = 4 << 20;
@@ -156,6 +158,15 @@ impl Volume {
         let len = left.min(buf.len());
         self.body.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
         Ok(len)
+    }
+
+    /// Returns the data and holes of a range that is within the volume, at most `max` from its beginning on.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn extents(&self, range: Range<u64>, max: usize) -> Result<Vec<Extent>, Error> {
+        let _range = self.body.ranges.read_range(range.clone());
+        extents(&self.body.data, range, max)
     }
 
     /// Writes at `offset`.
