@@ -135,7 +135,9 @@ impl Spa {
         for (log, found) in found {
             if found.is_lost_whole() {
                 tracing::warn!(target: "zuse::zil", pool = self.name(), dataset = log.name, "the intent log is lost");
-                self.give_up(&mos, &tx, &log, head(found.head()))?;
+                // a first block that is younger than the last txg was never allocated
+                let blocks = if found.head().birth() > synced { Vec::new() } else { head(found.head()) };
+                self.give_up(&mos, &tx, &log, blocks)?;
             } else {
                 let mut take = |bp: &BlkPtr| self.zio().claim(tx.txg(), bp).is_ok();
                 tracing::debug!(target: "zuse::zil", pool = self.name(), dataset = log.name, records = found.records(), "claimed");
