@@ -138,7 +138,7 @@ impl<'a> Import<'a> {
     /// [`Error::NameTaken`]; when the records cannot be read.
     pub(crate) fn begin(site: &'a Site, candidate: &'a Candidate, how: How) -> Result<Import<'a>, Error> {
         let name = how.name.clone().unwrap_or_else(|| candidate.name.clone());
-        let reserved = records::lock_names(&**site.front())?;
+        let reserved = records::reserve(&**site.front(), &name, Some(candidate.guid))?;
         if site.all()?.iter().any(|other| other.name == name || other.guid == candidate.guid) {
             return Err(Error::NameTaken { name });
         }

@@ -470,12 +470,20 @@ fn keys_that_are_unloaded_at_once_all_stay_so() {
 #[test]
 fn a_name_that_another_thread_gives_is_waited_for() {
     in_own_state("a_name_that_another_thread_gives_is_waited_for", |_| {
-        let names = site::records::lock_names(&Silent).unwrap();
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| site::records::lock_names(&Silent).map(drop).map_err(|e| e.to_string()));
-            thread::sleep(Duration::from_secs(2));
-            drop(names);
-            assert_eq!(waiting.join().unwrap(), Ok(()));
-        });
+        let reserve =
+            |name, guid| site::records::reserve(&Silent, name, Some(base::Guid(guid))).map_err(|e| e.to_string());
+        for (name, guid) in [("t", 2), ("u", 1)] {
+            let names = reserve("t", 1).unwrap();
+            drop(reserve("u", 2).unwrap());
+            thread::scope(|scope| {
+                let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| reserve(name, guid).map(drop))).collect();
+                thread::sleep(Duration::from_secs(1));
+                assert!(waiting.iter().all(|one| !one.is_finished()));
+                drop(names);
+                waiting.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), Ok(())));
+            });
+        }
+        let left = std::fs::read_dir(site::records::folder().unwrap()).unwrap();
+        assert_eq!(left.count(), 0, "nothing stays of them");
     });
 }

@@ -325,7 +325,7 @@ impl Session {
         let site = &self.machine.site;
         let text = |key: &str| input.get_nvlist("props").and_then(|props| props.get_str(key)).map(str::to_owned);
         let visible = text("tname").unwrap_or_else(|| name.to_owned());
-        let names = records::lock_names(&**site.front()).map_err(opening)?;
+        let names = records::reserve(&**site.front(), &visible, None).map_err(opening)?;
         if site.find(&visible).map_err(opening)?.is_some() {
             return Err(opening(Error::NameTaken { name: visible }));
         }
