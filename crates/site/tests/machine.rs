@@ -14,6 +14,7 @@ use site::rewind::Policy;
 use site::{Machine, Silent, Site};
 use support::{create, in_own_state, list, machine, new_fs};
 use vdev::create::VdevSpec;
+use vdev::import::PoolState;
 
 #[test]
 fn pools_are_made_exported_and_imported() {
@@ -113,6 +114,7 @@ fn an_import_tells_what_is_missing_and_stays_open_for_who_wants_it() {
         let keeping = keeper.own_session(Caller::default());
         assert_eq!(keeping.call(Ioc::PoolImport, "t", &bad).unwrap_err().errno, Errno::ENOENT);
         assert_eq!(site.find("t").unwrap(), None);
+        assert_eq!(vdev::import::scan(&[dir.join("moved")]).unwrap().remove(0).state, PoolState::Exported);
 
         let how = How { temporary_name: true, ..how };
         keeping.call(Ioc::PoolImport, "other", &request(&how)).unwrap();

@@ -420,6 +420,15 @@ impl Pools {
 
     /// Closes a pool that was open for a change. It is given up if it is suspended, also while it is closed.
     pub(super) fn close_written(&self, spa: &Arc<Spa>) -> Result<(), Failed> {
+        self.leave_written(spa, || spa.close())
+    }
+
+    /// As [`Pools::close_written`], where `leave` closes it.
+    pub(super) fn leave_written(
+        &self,
+        spa: &Arc<Spa>,
+        leave: impl FnOnce() -> Result<(), pool::Error>,
+    ) -> Result<(), Failed> {
         let (done, ended) = channel::<()>();
         std::thread::scope(|scope| {
             // it goes with the work, however that ends
@@ -438,7 +447,7 @@ impl Pools {
             let _watcher = std::thread::Builder::new().name("close".to_owned()).spawn_scoped(scope, watch);
             let settled = spa.view().map_err(Failed::from).and_then(|view| keys::settle(&view).map_err(opening));
             self.site.hide_changes(spa);
-            let closed = spa.close();
+            let closed = leave();
             drop(done);
             suspended::forget(spa.guid());
             closed?;
