@@ -487,3 +487,56 @@ fn a_name_that_another_thread_gives_is_waited_for() {
         assert_eq!(left.count(), 0, "nothing stays of them");
     });
 }
+
+/// A program that is slow while a pool is opened.
+struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl site::Front for Slow {
+    fn opened(&self, _pool: &Arc<pool::Pool>) {
+        // only the first waits
+        if let Ok(go_on) = self.0.try_lock() {
+            let _waited = go_on.recv_timeout(Duration::from_secs(30));
+        }
+    }
+}
+
+#[test]
+fn who_looks_at_a_pool_does_not_wait_until_another_has_opened_it() {
+    in_own_state("who_looks_at_a_pool_does_not_wait_until_another_has_opened_it", |dir| {
+        let (first, session) = machine();
+        create(&session, dir);
+        new_fs(&session, "t/fs").unwrap();
+        first.close("t").unwrap();
+        let (go_on, waits) = std::sync::mpsc::channel();
+        let machine = Machine::new(Site::new(Arc::new(Slow(std::sync::Mutex::new(waits)))));
+        let own = machine.own_session(Caller::default());
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| machine.open("t").map_err(|e| e.errno));
+            thread::sleep(Duration::from_secs(1));
+            assert!(!opening.is_finished());
+            let begun = Instant::now();
+            let listed = own.call(Ioc::DatasetListNext, "t", &NvList::new()).unwrap();
+            assert!(!opening.is_finished() && listed.len() == 1, "{:?}", begun.elapsed());
+            go_on.send(()).unwrap();
+            assert_eq!(opening.join().unwrap(), Ok(()));
+        });
+    });
+}
+
+#[test]
+fn a_close_waits_for_a_pool_that_is_being_created() {
+    in_own_state("a_close_waits_for_a_pool_that_is_being_created", |dir| {
+        let (machine, session) = machine();
+        for round in 0..3 {
+            thread::scope(|scope| {
+                let creating = scope.spawn(|| create(&session, dir));
+                // the last of these begins before the pool is made
+                while !creating.is_finished() {
+                    machine.close("t").unwrap();
+                }
+            });
+            assert!(machine.open_pools().is_empty(), "round {round}");
+            session.call(Ioc::PoolDestroy, "t", &NvList::new()).unwrap();
+        }
+    });
+}

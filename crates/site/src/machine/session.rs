@@ -12,7 +12,7 @@ use nvlist::NvList;
 use pool::events::News;
 use pool::{Pool, Spa};
 
-use super::pools::{Filling, Held, Open, Pools, busy};
+use super::pools::{Filling, Held, Open, Pools, Use, busy};
 use crate::error::opening;
 use crate::suspended::Suspended;
 use crate::writing::Starts;
@@ -128,9 +128,9 @@ impl Session {
     ) -> Result<R, Failed> {
         ioc.check(input)?;
         if self.is_owner() {
-            return self.machine.with(pool, work);
+            return self.machine.with(pool, Use::by(ioc), work);
         }
-        self.machine.if_open(pool, work).unwrap_or_else(|| {
+        self.machine.if_open(pool, Use::by(ioc), work).unwrap_or_else(|| {
             self.machine.record(pool)?;
             Err(control::Error::NotPermitted(ioc.name()).into())
         })
@@ -152,12 +152,13 @@ impl Session {
         input: &NvList,
         cancel: &CancelToken,
     ) -> Result<NvList, Failed> {
-        if let Some(answer) = self.machine.if_open(pool, |open| self.look_at(open, ioc, (name, input), cancel)) {
+        let by = Use::by(ioc);
+        if let Some(answer) = self.machine.if_open(pool, by, |open| self.look_at(open, ioc, (name, input), cancel)) {
             return answer;
         }
         let record = self.machine.record(pool)?;
         if record.readonly && self.is_owner() {
-            return self.machine.with(pool, |open| self.look_at(open, ioc, (name, input), cancel));
+            return self.machine.with(pool, by, |open| self.look_at(open, ioc, (name, input), cancel));
         }
         // another process may write it, and nothing is opened to stay for a stranger
         let mut devices = HashMap::new();
