@@ -35,9 +35,12 @@ struct Held {
     resuming: bool,
 }
 
+/// The end of the name of a file that says how a pool is suspended.
+const SUSPENDED: &str = ".suspended";
+
 /// The file that says how a pool is suspended.
 fn told(guid: Guid) -> String {
-    format!("{guid}.suspended")
+    format!("{guid}{SUSPENDED}")
 }
 
 /// The request to clear it.
@@ -117,6 +120,8 @@ pub struct Suspended {
     pub waits: bool,
     /// The vdevs with their states.
     pub vdevs: BTreeMap<Guid, Health>,
+    /// The name of the pool, which may not be imported yet.
+    pool: String,
     /// The names of the vdevs, of leaves the paths.
     names: BTreeMap<Guid, String>,
     /// How often it was suspended, if that is known.
@@ -163,7 +168,16 @@ pub fn of(guid: Guid) -> Option<Suspended> {
         std::thread::sleep(DECODE_EVERY);
     }
     let cause = format!("in use{}, which does not say why", vdev::device::lock_holder(&file));
-    Some(Suspended { cause, waits: true, vdevs: BTreeMap::new(), names: BTreeMap::new(), count: None })
+    let (vdevs, names) = (BTreeMap::new(), BTreeMap::new());
+    Some(Suspended { cause, waits: true, vdevs, pool: String::new(), names, count: None })
+}
+
+/// The pool of this name that is suspended in some process, also while that creates or imports it and no record tells of it.
+#[must_use]
+pub fn named(pool: &str) -> Option<(Guid, Suspended)> {
+    let guid = |name: &String| name.strip_suffix(SUSPENDED)?.parse().ok().map(Guid);
+    let guids: Vec<Guid> = Folder::open().and_then(|folder| folder.names()).ok()?.iter().filter_map(guid).collect();
+    guids.into_iter().filter_map(|guid| Some((guid, of(guid)?))).find(|(_, suspended)| suspended.pool == pool)
 }
 
 fn open(guid: Guid) -> Option<File> {
@@ -208,6 +222,7 @@ fn encode(pool: &SuspendedPool) -> Value {
         .iter()
         .map(|vdev| (vdev.guid.0.to_string(), json!([vdev.health.state.name(), vdev.health.aux.message(), vdev.name])));
     json!({
+        "pool": pool.name,
         "cause": pool.cause,
         "waits": pool.failmode != FailMode::Continue,
         "count": pool.count,
@@ -228,6 +243,7 @@ fn decode(bytes: &[u8]) -> Option<Suspended> {
         cause: v.get("cause")?.as_str()?.to_owned(),
         waits: v.get("waits")?.as_bool()?,
         vdevs: vdevs.iter().filter_map(|(guid, v)| Some((Guid(guid.parse().ok()?), health(v)?))).collect(),
+        pool: v.get("pool").and_then(Value::as_str).unwrap_or_default().to_owned(),
         names: vdevs.iter().filter_map(|(guid, v)| Some((Guid(guid.parse().ok()?), name(v)?))).collect(),
         count: Some(v.get("count")?.as_u64()?),
     })

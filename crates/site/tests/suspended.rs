@@ -3,11 +3,12 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base::Errno;
+use base::{Errno, Guid};
 use control::{Caller, Canceller, Ioc, NewVdevs};
 use nvlist::NvList;
 use site::import::How;
@@ -18,6 +19,8 @@ use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
 const LONG: Duration = Duration::from_secs(60);
+
+const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 
 /// Takes the devices of the pool away, and brings them back.
 fn move_devices(dir: &Path, are_away: bool) {
@@ -298,34 +301,79 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Imports the pool `t`, whose devices are taken away as soon as they are locked: the first txg finds them gone. Then does `then`; and gives what came of the import. One that was done
-/// before the devices were gone is made again.
-fn import_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+/// Makes the pool `t` one of the machine by `request`, and takes its devices away `when` they are locked, or written: the next txg finds them gone. Then does `then`; and gives what came of the
+/// request. One that was done before the devices were gone is undone by `again`, and made again; so is one that fails where `must_wait`.
+fn without_devices(
+    dir: &Path,
+    request: impl Fn() -> Result<(), Errno> + Sync,
+    (when, then): (&dyn Fn(&Imported) -> bool, &dyn Fn(&Imported)),
+    (must_wait, again): (bool, &dyn Fn()),
+) -> Result<(), Errno> {
     let paths = ["a", "b"].map(|name| dir.join(name));
     let begun = Instant::now();
     loop {
-        let found = vdev::import::scan(&paths).unwrap().remove(0);
-        let record = Imported { guid: found.guid, devices: paths.to_vec(), ..Imported::default() };
-        let input = How::default().request(&found, NvList::new());
-        let (is_suspended, imported) = thread::scope(|scope| {
-            let importing = scope.spawn(|| session.call(Ioc::PoolImport, "t", &input).map(drop).map_err(|e| e.errno));
-            until(|| importing.is_finished() || site::writing::is_used(&record));
+        let record = Imported { devices: paths.to_vec(), ..Imported::default() };
+        let (is_suspended, done) = thread::scope(|scope| {
+            let waiting = scope.spawn(&request);
+            until(|| waiting.is_finished() || when(&record));
             move_devices(dir, true);
-            until(|| importing.is_finished() || site::suspended::of(found.guid).is_some());
-            let is_suspended = !importing.is_finished();
+            let guid = || suspended_pool(dir);
+            until(|| waiting.is_finished() || guid().is_some());
+            let is_suspended = !waiting.is_finished();
             if is_suspended {
-                then(&record);
+                then(&Imported { guid: guid().unwrap_or_default(), ..record });
             }
-            until(|| importing.is_finished());
-            (is_suspended, importing.join().unwrap())
+            until(|| waiting.is_finished());
+            (is_suspended, waiting.join().unwrap())
         });
-        if is_suspended || imported.is_err() {
-            return imported;
+        if is_suspended || (done.is_err() && !must_wait) {
+            return done;
         }
-        assert!(begun.elapsed() < LONG, "it is always imported before its devices are gone");
+        assert!(begun.elapsed() < LONG, "it is always done before its devices are gone: {done:?}");
         move_devices(dir, false);
-        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        again();
     }
+}
+
+/// The pool that is suspended; there is one at most.
+fn suspended_pool(dir: &Path) -> Option<Guid> {
+    let names =
+        std::fs::read_dir(dir.join("state")).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut guids = names.filter_map(|name| name.strip_suffix(".suspended")?.parse().ok().map(Guid));
+    guids.find(|guid| site::suspended::of(*guid).is_some())
+}
+
+/// Imports the pool `t` so.
+fn import_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+    let found = vdev::import::scan(&["a", "b"].map(|name| dir.join(name))).unwrap().remove(0);
+    let input = How::default().request(&found, NvList::new());
+    drop(found);
+    let import = || session.call(Ioc::PoolImport, "t", &input).map(drop).map_err(|e| e.errno);
+    let export = || drop(session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap());
+    without_devices(dir, import, (&site::writing::is_used, &then), (false, &export))
+}
+
+/// Creates the pool `t` so.
+fn create_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+    let paths = ["a", "b"].map(|name| dir.join(name));
+    let new_files = || paths.iter().for_each(|path| std::fs::File::create(path).unwrap().set_len(96 << 20).unwrap());
+    let words: Vec<String> =
+        ["mirror".into()].into_iter().chain(paths.iter().map(|path| path.display().to_string())).collect();
+    let config = NewVdevs { spec: VdevSpec::parse(&words).unwrap(), ..NewVdevs::default() }.to_list();
+    let input = list(&[("config", config.into())]);
+    let create = || session.call(Ioc::PoolCreate, "t", &input).map(drop).map_err(|e| e.errno);
+    let again = || {
+        let _undone = session.call(Ioc::PoolDestroy, "t", &NvList::new());
+        new_files();
+    };
+    new_files();
+    // its first txg is on the devices
+    let has_uberblock = |_: &Imported| {
+        let mut ring = vec![0; 128 << 10];
+        let read = std::fs::File::open(&paths[0]).and_then(|file| file.read_exact_at(&mut ring, 128 << 10));
+        read.is_ok() && ring.chunks(8).any(|word| word == UBERBLOCK_MAGIC.to_ne_bytes())
+    };
+    without_devices(dir, create, (&has_uberblock, &then), (true, &again))
 }
 
 #[test]
@@ -371,5 +419,87 @@ fn an_import_that_fails_as_devices_go_leaves_nothing_behind() {
         assert_eq!(site::suspended::of(found.guid), None);
         session.call(Ioc::PoolImport, "t", &How::default().request(&found, NvList::new())).unwrap();
         machine.close("t").unwrap();
+    });
+}
+
+#[test]
+fn a_pool_that_is_suspended_while_it_is_created_can_be_cleared_and_closed() {
+    in_own_state("a_pool_that_is_suspended_while_it_is_created_can_be_cleared_and_closed", |dir| {
+        let (machine, session) = machine();
+        let other = machine.own_session(Caller::default());
+        let (_site, _elsewhere, elsewhere) = sited();
+        for clears in [&other, &elsewhere] {
+            let cleared = create_without_devices(dir, &session, |_| {
+                assert_eq!(new_fs(&other, "t/none"), Err(Errno::EAGAIN));
+                move_devices(dir, false);
+                clears.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+            });
+            assert_eq!(cleared, Ok(()));
+            new_fs(&other, "t/after").unwrap();
+            session.call(Ioc::PoolDestroy, "t", &NvList::new()).unwrap();
+        }
+        let closed = create_without_devices(dir, &session, |_| machine.close("t").unwrap());
+        assert!(closed.is_err() && machine.open_pools().is_empty());
+    });
+}
+
+#[test]
+fn a_pool_that_another_process_waits_to_import_is_cleared_there() {
+    in_own_state("a_pool_that_another_process_waits_to_import_is_cleared_there", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let (_site, _other, other) = sited();
+        let cleared = import_without_devices(dir, &session, |_| {
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!((cleared, machine.open_pools().len()), (Ok(()), 1));
+    });
+}
+
+#[test]
+fn a_suspended_import_keeps_its_name_and_no_other() {
+    in_own_state("a_suspended_import_keeps_its_name_and_no_other", |dir| {
+        base::tunable::BUSY_WAIT.set(2);
+        let (machine, session) = machine();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let file = dir.join("other");
+        std::fs::File::create(&file).unwrap().set_len(96 << 20).unwrap();
+        let spec = VdevSpec::parse(&[file.display().to_string()]).unwrap();
+        let input = list(&[("config", NewVdevs { spec, ..NewVdevs::default() }.to_list().into())]);
+        let other = machine.own_session(Caller::default());
+        let new_pool = |name: &str| other.call(Ioc::PoolCreate, name, &input).map(drop).map_err(|e| e.errno);
+        let cleared = import_without_devices(dir, &session, |_| {
+            assert!(new_pool("t").is_err());
+            assert_eq!(new_pool("u"), Ok(()));
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!((cleared, machine.open_pools().len()), (Ok(()), 2));
+    });
+}
+
+#[test]
+fn a_pool_that_waits_for_its_devices_is_not_taken() {
+    in_own_state("a_pool_that_waits_for_its_devices_is_not_taken", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let other = machine.own_session(Caller::default());
+        let take = || {
+            thread::scope(|scope| {
+                let taking = scope.spawn(|| machine.take("t").is_none());
+                until(|| taking.is_finished());
+                assert!(taking.join().unwrap());
+            });
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        };
+        assert_eq!(import_without_devices(dir, &session, |_| take()), Ok(()));
+        session.call(Ioc::PoolDestroy, "t", &NvList::new()).unwrap();
+        assert_eq!(create_without_devices(dir, &session, |_| take()), Ok(()));
+        assert!(machine.take("t").is_some());
     });
 }

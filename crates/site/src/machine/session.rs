@@ -141,8 +141,11 @@ impl Session {
         if self.machine.opened(pool).is_some() {
             return None;
         }
-        let guid = self.machine.record(pool).ok()?.guid;
-        Some((guid, suspended::of(guid)?))
+        match self.machine.record(pool) {
+            Ok(record) => Some((record.guid, suspended::of(record.guid)?)),
+            // another process may be importing or creating it
+            Err(_) => suspended::named(pool),
+        }
     }
 
     fn look(
