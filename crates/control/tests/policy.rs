@@ -135,7 +135,7 @@ struct Known;
 
 impl Facts for Known {
     fn exists(&self, dataset: &str) -> Result<bool, Failed> {
-        Ok(["t", "t/a", "t/a/o", "t/e", "t/c"].contains(&dataset))
+        Ok(["t", "t/a", "t/a@s", "t/a/o", "t/e", "t/c"].contains(&dataset))
     }
 
     fn origin(&self, dataset: &str) -> Result<Option<String>, Failed> {
@@ -156,7 +156,10 @@ fn needs(ioc: Ioc, name: &str, pairs: &[(&str, Value)]) -> String {
         Ok(Needs::Owner) => "owner".to_owned(),
         Ok(Needs::Permissions(all)) => {
             let one = |need: &Need| format!("{}:{}", need.dataset, need.any_of.join("|"));
-            all.iter().map(one).collect::<Vec<_>>().join(" ")
+            let needed = all.needed.iter().map(one);
+            let of_properties = all.of_properties.iter().map(|(name, need)| format!("{name}?{}", one(need)));
+            let gone = all.gone.iter().map(|name| format!("-{name}"));
+            needed.chain(of_properties).chain(gone).collect::<Vec<_>>().join(" ")
         }
         Err(failed) => failed.errno.to_string(),
     }
@@ -216,6 +219,14 @@ fn a_request_needs_the_permissions_that_openzfs_asks_for() {
         (Ioc::Snapshot, "t", vec![("snaps", list(&["t@n"])), props(&[("a:b", text("c"))])], "t:snapshot t:userprop"),
         (Ioc::Snapshot, "t", vec![("snaps", list(&["t"]))], &einval),
         (Ioc::DestroySnaps, "t", vec![("snaps", list(&["t/a@s"]))], "t/a:destroy t/a:mount"),
+        // what is gone is left out
+        (
+            Ioc::DestroySnaps,
+            "t",
+            vec![("snaps", list(&["t/a@none", "t/a@s", "t/none@s", "t/c@none"]))],
+            "t/a:destroy t/a:mount -t/a@none -t/c@none -t/none@s",
+        ),
+        (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set()), ("t/none#m", set())], "t/a:destroy -t/none#m"),
         (Ioc::Bookmark, "t", vec![("t/a#m", text("t/a@s"))], "t/a:bookmark"),
         (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set())], "t/a:destroy"),
         (Ioc::Release, "t", vec![("t/a@s", list(&["tag"]))], "t/a:release"),
@@ -230,6 +241,22 @@ fn a_request_needs_the_permissions_that_openzfs_asks_for() {
                 props(&[("atime", 0u64.into()), ("encryption", 8u64.into()), ("keyformat", 3u64.into())]),
             ],
             "t:create t:mount t/n:atime",
+        ),
+        // what a file system is made with is not set in it
+        (
+            Ioc::Create,
+            "t/n",
+            vec![
+                ("type", 2i32.into()),
+                props(&[("utf8only", 1u64.into()), ("defaultuserquota", 5u64.into()), ("version", 5u64.into())]),
+            ],
+            "t:create t:mount t/n:version",
+        ),
+        (
+            Ioc::Create,
+            "t/n",
+            vec![("type", 3i32.into()), props(&[("volsize", 8192u64.into()), ("utf8only", 1u64.into())])],
+            "t:create t:mount t/n:utf8only t/n:volsize",
         ),
         (
             Ioc::Clone,
@@ -264,4 +291,22 @@ fn a_receive_needs_its_permissions_where_its_stream_goes() {
     assert_eq!(stream("t/e@s", false), "t/e:create t/e:mount t/e:receive|receive:append");
     assert_eq!(stream("t/e@s", true), "t/e:create t/e:mount t/e:receive");
     assert_eq!(stream("t/c/n@s", false), "t/c:create t/c:mount t/c:receive|receive:append");
+}
+
+#[test]
+fn properties_of_a_receive_are_left_out_without_their_permissions() {
+    let named = |name, all: &[(&str, Value)]| (name, props(all).1);
+    let begin = Value::ByteArray(vec![0; 312]);
+    let pairs = [
+        ("snapname", "t/c/n@s".into()),
+        ("begin_record", begin),
+        ("input_fd", 0i32.into()),
+        named("props", &[("compression", 2u64.into()), ("a:b", "c".into()), ("userused@1a-", 5u64.into())]),
+        named("localprops", &[("atime", ().into()), ("userquota@1a-", Value::from(vec![1u64, 0x1a, 5]))]),
+    ];
+    assert_eq!(
+        needs(Ioc::RecvNew, "t/a", &pairs),
+        "t/c:create t/c:mount t/c:receive|receive:append a:b?t/c/n:userprop atime?t/c/n:atime \
+         compression?t/c/n:compression userquota@1a-?t/c/n:userquota"
+    );
 }
