@@ -301,13 +301,23 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Makes the pool `t` one of the machine by `request`, and takes its devices away `when` they are locked, or written: the next txg finds them gone. Then does `then`; and gives what came of the
-/// request. One that was done before the devices were gone is undone by `again`, and made again; so is one that fails where `must_wait`.
+/// Devices that go while a pool becomes one of the machine.
+struct Going<'a> {
+    /// Whether they go now.
+    when: &'a dyn Fn(&Imported) -> bool,
+    /// What is done while the pool waits for them.
+    then: &'a dyn Fn(&Imported),
+    /// Undoes what was done before they were gone.
+    again: &'a dyn Fn(),
+    /// Whether a request that fails is made again as well.
+    must_wait: bool,
+}
+
+/// Makes the pool `t` one of the machine by `request`, and takes its devices away: the next txg finds them gone. Gives what came of the request; one that was done before is made again.
 fn without_devices(
     dir: &Path,
     request: impl Fn() -> Result<(), Errno> + Sync,
-    (when, then): (&dyn Fn(&Imported) -> bool, &dyn Fn(&Imported)),
-    (must_wait, again): (bool, &dyn Fn()),
+    Going { when, then, again, must_wait }: Going<'_>,
 ) -> Result<(), Errno> {
     let paths = ["a", "b"].map(|name| dir.join(name));
     let begun = Instant::now();
@@ -350,7 +360,8 @@ fn import_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported
     drop(found);
     let import = || session.call(Ioc::PoolImport, "t", &input).map(drop).map_err(|e| e.errno);
     let export = || drop(session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap());
-    without_devices(dir, import, (&site::writing::is_used, &then), (false, &export))
+    let going = Going { when: &site::writing::is_used, then: &then, again: &export, must_wait: false };
+    without_devices(dir, import, going)
 }
 
 /// Creates the pool `t` so.
@@ -373,7 +384,8 @@ fn create_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported
         let read = std::fs::File::open(&paths[0]).and_then(|file| file.read_exact_at(&mut ring, 128 << 10));
         read.is_ok() && ring.chunks(8).any(|word| word == UBERBLOCK_MAGIC.to_ne_bytes())
     };
-    without_devices(dir, create, (&has_uberblock, &then), (true, &again))
+    let going = Going { when: &has_uberblock, then: &then, again: &again, must_wait: true };
+    without_devices(dir, create, going)
 }
 
 #[test]
