@@ -522,21 +522,3 @@ fn who_looks_at_a_pool_does_not_wait_until_another_has_opened_it() {
         });
     });
 }
-
-#[test]
-fn a_close_waits_for_a_pool_that_is_being_created() {
-    in_own_state("a_close_waits_for_a_pool_that_is_being_created", |dir| {
-        let (machine, session) = machine();
-        for round in 0..3 {
-            thread::scope(|scope| {
-                let creating = scope.spawn(|| create(&session, dir));
-                // the last of these begins before the pool is made
-                while !creating.is_finished() {
-                    machine.close("t").unwrap();
-                }
-            });
-            assert!(machine.open_pools().is_empty(), "round {round}");
-            session.call(Ioc::PoolDestroy, "t", &NvList::new()).unwrap();
-        }
-    });
-}

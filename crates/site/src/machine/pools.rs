@@ -60,7 +60,7 @@ impl Place {
     }
 
     fn is_opening(&self) -> bool {
-        self.is_opening.load(Ordering::Relaxed) && self.spa().is_some()
+        self.is_opening.load(Ordering::Relaxed) && self.spa().is_some_and(|spa| !spa.is_stopped())
     }
 
     /// Whether a pool of this name is in it, or about to be.
@@ -554,5 +554,38 @@ impl Drop for Pools {
         if let Err(failed) = self.close_all() {
             tracing::warn!(target: "zuse::site", %failed, "a pool could not be closed");
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use pool::{CreateOptions, Hooks};
+    use vdev::create::{LayoutOptions, VdevSpec, layout};
+    use vdev::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::Silent;
+
+    #[test]
+    fn a_pool_that_is_being_created_is_closed_once_it_is_made_and_not_taken() {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::writable(96 << 20));
+        let spec = VdevSpec::parse(&["/a".to_owned()]).unwrap();
+        let hooks = Hooks::default();
+        let new = layout(&spec, &|_| Some(device.clone()), LayoutOptions::default(), &hooks.env).unwrap();
+        let spa = Spa::create(new, CreateOptions::new("t"), hooks).unwrap();
+        let record = Imported { guid: spa.guid(), name: "t".to_owned(), ..Imported::default() };
+        let pools = Pools::new(Site::new(Arc::new(Silent)));
+        let place = pools.place(spa.guid());
+        place.expect(record.clone(), &spa);
+        assert!(pools.take("t").is_none());
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| pools.close("t").map_err(|failed| failed.errno));
+            std::thread::sleep(3 * MOMENT);
+            assert!(!closing.is_finished(), "there is nothing yet that it could have closed");
+            place.write().fill(Open::new(record, Held::Writing(spa.clone())));
+            assert_eq!(closing.join().unwrap(), Ok(()));
+        });
+        assert!(pools.open_pools().is_empty() && spa.is_stopped());
     }
 }
