@@ -411,6 +411,13 @@ fn a_log_behind_a_block_that_an_absent_device_may_have_is_not_lost() {
     let refused = import_as(left.path(), &again, &wrap).unwrap_err();
     assert!(refused.to_string().contains("whether 't/p' has an intent log cannot be read"), "{refused}");
 
+    // the other device is not there at all
+    let (here, elsewhere) = (left.path().join("b"), tempfile::tempdir().unwrap());
+    std::fs::rename(&here, elsewhere.path().join("b")).unwrap();
+    let refused = import_as(left.path(), &again, &wrap).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("whether 't/p' has an intent log cannot be read"), "{refused}");
+    std::fs::rename(elsewhere.path().join("b"), &here).unwrap();
+
     for destroyed in [false, true] {
         let given_up = crash(left.path());
         is_well.store(false, Ordering::Relaxed);

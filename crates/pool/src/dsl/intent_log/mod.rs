@@ -343,7 +343,9 @@ fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<Unanswered>), Error> 
         match Objset::open(pool.zio().clone(), dataset.id(), &phys.bp) {
             Ok(objset) if objset.phys().zil_header.log.is_hole() => None,
             Ok(objset) => Some(Ok(Logged { id: dataset.id(), name, dir: phys.dir_obj, objset })),
-            Err(error) if error.lacks_answers() => Some(Err((dataset.id(), name, error))),
+            Err(error) if error.lacks_answers() || may_be_elsewhere(pool, &phys.bp, &error) => {
+                Some(Err((dataset.id(), name, error)))
+            }
             Err(error) => {
                 tracing::warn!(target: "zuse::zil", pool = pool.name(), dataset = name, %error, "cannot be read, and counts as without an intent log");
                 None
@@ -358,6 +360,13 @@ fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<Unanswered>), Error> 
         }
     }
     Ok((logs, unknown))
+}
+
+/// Returns whether a device that was not asked, as it is absent or out of use, may have a block of which no copy that was read is right.
+fn may_be_elsewhere(pool: &Pool, bp: &BlkPtr, error: &dmu::Error) -> bool {
+    let tree = pool.zio().tree();
+    matches!(error, dmu::Error::Zio(zio::Error::Checksum { .. }))
+        && bp.dvas().any(|dva| tree.may_be_elsewhere(dva, bp.birth_physical()))
 }
 
 /// Returns the blocks of a chain, up to the first one that is younger than the last synced txg.
