@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nvlist::NvList;
+use ondisk::send::feature;
 use pool::prop::is_user_property;
 use pool::{Pool, SpaceKind};
 
 use crate::decode::{QUOTA_FAMILIES, require_list, require_str, require_u64};
+use crate::names::{check_inside, pool_part};
 use crate::{Error, Failed, Ioc, On, Permission, Who};
 
 /// Properties of a new encrypted dataset that are no settings of it (OpenZFS: `dsl_crypto_params_create_nvlist` takes them out).
@@ -215,6 +217,7 @@ impl Asked<'_> {
         for (name, _) in list {
             let invalid = || Error::Invalid(format!("'{name}' has no '{mark}'"));
             let (head, _) = name.split_once(mark).ok_or_else(invalid)?;
+            check_inside(name, pool_part(self.name))?;
             let is_gone = match self.ioc {
                 Ioc::DestroySnaps => !self.facts.exists(name)?,
                 Ioc::DestroyBookmarks => !self.facts.exists(head)?,
@@ -225,15 +228,26 @@ impl Asked<'_> {
         Ok((there, gone))
     }
 
-    /// The properties that come with a stream or are said by its user, each with its permission. Those that nobody can set have none: the receive passes over them.
+    /// The properties that come with a stream or are said by its user, each with its permission. Those that nobody can set have none: the receive passes over them. Nor has what a new dataset
+    /// is encrypted with.
     fn received_properties(&self) -> impl Iterator<Item = (String, Need)> {
         let into = self.input.get_str("snapname").map(head);
         let lists = ["props", "localprops"].into_iter().filter(|_| self.ioc == Ioc::RecvNew);
-        let all = lists.filter_map(|key| self.input.get_nvlist(key)).flatten();
-        all.filter_map(move |(name, _)| {
+        let is_new = self.is_received_anew();
+        let all = lists.filter_map(|key| Some((key, self.input.get_nvlist(key)?)));
+        let all = all.flat_map(move |(key, list)| list.into_iter().map(move |(name, _)| (key, name)));
+        let set = all.filter(move |(key, name)| !(is_new && *key == "localprops" && OF_KEYS.contains(name)));
+        set.filter_map(move |(_, name)| {
             let into = into?;
             Some((name.to_owned(), Need::of(into, &[of_property(name, into).ok()?])))
         })
+    }
+
+    /// Whether a stream makes a dataset that is encrypted here, and not where it comes from (OpenZFS: `dmu_recv_begin`, for a stream that is whole and not raw).
+    fn is_received_anew(&self) -> bool {
+        let begin = self.input.get_byte_array("begin_record").and_then(|record| stream::begin_record(record).ok());
+        let is_whole = |begin: ondisk::send::Begin| begin.fromguid.0 == 0 && begin.features() & feature::RAW == 0;
+        !self.input.contains("origin") && begin.is_some_and(is_whole)
     }
 
     /// The dataset that a stream is received into, or if that is not there the one above it (OpenZFS: `lzc_receive`); or whose properties are set as received.

@@ -181,7 +181,7 @@ fn props(pairs: &[(&str, Value)]) -> (&'static str, Value) {
 fn a_request_needs_the_permissions_that_openzfs_asks_for() {
     let text = |text: &str| Value::from(text);
     let set = || Value::from(());
-    let (einval, enoent) = (Errno::EINVAL.to_string(), Errno::ENOENT.to_string());
+    let [einval, enoent, exdev] = [Errno::EINVAL, Errno::ENOENT, Errno::EXDEV].map(|errno| errno.to_string());
     let quota = || Value::from(vec![1u64, 0x1a, 5]);
     let table: Vec<Row<'_>> = vec![
         (Ioc::PoolStats, "t", vec![], "nothing"),
@@ -227,6 +227,9 @@ fn a_request_needs_the_permissions_that_openzfs_asks_for() {
             "t/a:destroy t/a:mount -t/a@none -t/c@none -t/none@s",
         ),
         (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set()), ("t/none#m", set())], "t/a:destroy -t/none#m"),
+        // what is another pool's is not gone
+        (Ioc::DestroySnaps, "t", vec![("snaps", list(&["other/x@s", "t/a@s"]))], &exdev),
+        (Ioc::DestroyBookmarks, "t", vec![("other/x#m", set())], &exdev),
         (Ioc::Bookmark, "t", vec![("t/a#m", text("t/a@s"))], "t/a:bookmark"),
         (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set())], "t/a:destroy"),
         (Ioc::Release, "t", vec![("t/a@s", list(&["tag"]))], "t/a:release"),
@@ -309,4 +312,41 @@ fn properties_of_a_receive_are_left_out_without_their_permissions() {
         "t/c:create t/c:mount t/c:receive|receive:append a:b?t/c/n:userprop atime?t/c/n:atime \
          compression?t/c/n:compression userquota@1a-?t/c/n:userquota"
     );
+}
+
+/// The first record of a stream.
+fn begin(features: u64, fromguid: u64) -> Value {
+    const MAGIC: u64 = 0x2_f5ba_cbac;
+    let mut record = vec![0; 312];
+    for (at, word) in [(8, MAGIC), (16, features << 2 | 1), (40, 7), (48, fromguid)] {
+        record[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    Value::ByteArray(record)
+}
+
+#[test]
+fn what_a_whole_stream_is_encrypted_with_is_no_property_that_is_set() {
+    const RAW: u64 = 1 << 24;
+    let new = props(&[
+        ("encryption", 8u64.into()),
+        ("keyformat", 3u64.into()),
+        ("keylocation", "prompt".into()),
+        ("pbkdf2iters", 350_000u64.into()),
+        ("pbkdf2salt", 1u64.into()),
+    ]);
+    let asked = |list: &'static str, begin: Value, origin: bool| {
+        let mut pairs = vec![("snapname", "t/c/n@s".into()), ("begin_record", begin), ("input_fd", 0i32.into())];
+        pairs.push((list, new.1.clone()));
+        pairs.extend(origin.then(|| ("origin", "t/a@s".into())));
+        let needs = needs(Ioc::RecvNew, "t/a", &pairs);
+        let of_properties = needs.split(' ').filter_map(|one| Some(one.split_once('?')?.0.to_owned()));
+        of_properties.collect::<Vec<_>>().join(" ")
+    };
+    let all = "encryption keyformat keylocation pbkdf2iters pbkdf2salt";
+    assert_eq!(asked("localprops", begin(0, 0), false), "keylocation");
+    assert_eq!(asked("localprops", begin(RAW, 0), false), all);
+    assert_eq!(asked("localprops", begin(0, 5), false), all);
+    assert_eq!(asked("localprops", begin(0, 0), true), all);
+    assert_eq!(asked("localprops", Value::ByteArray(vec![0; 312]), false), all);
+    assert_eq!(asked("props", begin(0, 0), false), all);
 }
