@@ -133,7 +133,20 @@ pub(crate) fn find(name: &str) -> Result<Option<Imported>, Error> {
     Ok(all(&|_| {})?.into_iter().find(|p| p.name == name))
 }
 
-/// Remembers a pool. What is known of one already is changed with [`update`].
+/// Remembers a pool that becomes one of this machine.
+///
+/// # Errors
+/// [`Error::NameTaken`] if it is remembered already, as another command was quicker; when the record cannot be written.
+pub fn remember_new(pool: &Imported) -> Result<(), Error> {
+    make()?;
+    let _alone = Changing::begin()?;
+    if of(pool.guid)?.is_some() {
+        return Err(Error::NameTaken { name: pool.name.clone() });
+    }
+    remember(pool)
+}
+
+/// Writes the record of a pool. One that is new is remembered with [`remember_new`]; what is known of one already is changed with [`update`].
 ///
 /// # Errors
 /// When the record cannot be written.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use vdev::{Health, VdevAux, VdevState};
 
 use crate::patience::busy_wait;
-use crate::state::{self, Folder};
+use crate::state::{self, Folder, Lock, Patience};
 use crate::{Front, iostats, records};
 
 /// Interval at which the outcome of a request is looked for.
@@ -105,10 +105,10 @@ pub(crate) fn forget(pool: Guid) {
     }
 }
 
-/// Opens and locks the file of a pool that is suspended in this process.
+/// Opens and locks the file of a pool that is suspended in this process. Others who just look for suspended pools have it locked for a moment.
 fn hold(guid: Guid) -> Option<File> {
     let file = Folder::open().and_then(|folder| folder.shared_file(&told(guid))).ok()?;
-    file.try_lock().ok().map(|()| file)
+    state::lock(&file, Lock::Exclusive, Patience::Moment).ok().map(|()| file)
 }
 
 /// A pool that is suspended in another process.

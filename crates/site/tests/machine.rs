@@ -28,6 +28,12 @@ fn pools_are_made_exported_and_imported() {
         assert_eq!(config.get_u64("state"), Some(0));
         let tree = list(&[("config", NvList::new().into())]);
         assert_eq!(machine.call(Ioc::PoolCreate, "t", &tree).unwrap_err().errno, Errno::EEXIST);
+        for bad in ["a/b", "/../../t", "mirror", ""] {
+            let tree = list(&[("config", NvList::new().into()), ("props", list(&[("tname", bad.into())]).into())]);
+            let failed = machine.call(Ioc::PoolCreate, "u", &tree).unwrap_err();
+            assert_eq!(failed.errno, Errno::EINVAL, "{bad}: {failed}");
+            assert!(failed.to_string().contains("name"), "{bad}: {failed}");
+        }
 
         new_fs(&machine, "t/fs").unwrap();
         let below = call(Ioc::DatasetListNext, "t", &[]).unwrap();

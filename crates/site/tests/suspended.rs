@@ -515,3 +515,59 @@ fn a_pool_that_waits_for_its_devices_is_not_taken() {
         assert!(machine.take("t").is_some());
     });
 }
+
+#[test]
+fn a_new_pool_does_not_take_the_record_of_an_import_that_was_quicker() {
+    in_own_state("a_new_pool_does_not_take_the_record_of_an_import_that_was_quicker", |dir| {
+        let (machine, session) = machine();
+        let (site, _elsewhere, elsewhere) = sited();
+        let created = create_without_devices(dir, &session, |_| {
+            move_devices(dir, false);
+            let found = vdev::import::scan(&["a", "b"].map(|name| dir.join(name))).unwrap().remove(0);
+            let how = How { name: Some("u".to_owned()), readonly: true, ..How::default() };
+            elsewhere.call(Ioc::PoolImport, "u", &how.request(&found, NvList::new())).unwrap();
+            elsewhere.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!((created, machine.open_pools().len()), (Err(Errno::EEXIST), 0));
+        let names: Vec<String> = site.all().unwrap().into_iter().map(|record| record.name).collect();
+        assert_eq!(names, ["u"]);
+    });
+}
+
+/// A program that is told of a suspended pool, and then lets go what another looks into.
+struct LetsGo(std::sync::Mutex<Option<std::fs::File>>);
+
+impl site::Front for LetsGo {
+    fn suspended(&self, _pool: &pool::SuspendedPool) {
+        let file = self.0.lock().unwrap().take();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(file);
+        });
+    }
+}
+
+#[test]
+fn a_suspended_pool_is_shown_though_another_just_looks_for_it() {
+    in_own_state("a_suspended_pool_is_shown_though_another_just_looks_for_it", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        let guid = site.find("t").unwrap().unwrap().guid;
+        machine.close("t").unwrap();
+        let file = std::fs::File::create(dir.join("state").join(format!("{guid}.suspended"))).unwrap();
+        file.lock_shared().unwrap();
+        let front = std::sync::Arc::new(LetsGo(std::sync::Mutex::new(Some(file))));
+        let machine = Machine::new(site::Site::new(front));
+        let session = machine.own_session(Caller::default());
+        new_fs(&session, "t/before").unwrap();
+        move_devices(dir, true);
+        let waiting = machine.own_session(Caller::default());
+        thread::scope(|scope| {
+            scope.spawn(move || drop(new_fs(&waiting, "t/waits")));
+            until(|| site::suspended::of(guid).is_some_and(|pool| !pool.vdevs.is_empty()));
+            move_devices(dir, false);
+            session.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        machine.close("t").unwrap();
+    });
+}

@@ -206,7 +206,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         load_guid,
         ..Imported::default()
     };
-    let remembered = records::remember(&record);
+    let remembered = records::remember_new(&record);
     drop(names);
     writable::close(spa, &doing)?;
     remembered?;

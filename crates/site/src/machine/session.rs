@@ -329,6 +329,8 @@ impl Session {
         let site = &self.machine.site;
         let text = |key: &str| input.get_nvlist("props").and_then(|props| props.get_str(key)).map(str::to_owned);
         let visible = text("tname").unwrap_or_else(|| name.to_owned());
+        let invalid = |bad: pool::BadPoolName| pool::Error::InvalidName { name: visible.clone(), why: bad.why() };
+        pool::check_new_pool_name(&visible).map_err(invalid)?;
         let names = records::reserve(&**site.front(), &visible, None).map_err(opening)?;
         if site.find(&visible).map_err(opening)?.is_some() {
             return Err(opening(Error::NameTaken { name: visible }));
@@ -348,7 +350,7 @@ impl Session {
         let mut filling = place.write();
         let remembered = spa.view().map_err(Failed::from).and_then(|view| {
             let record = Imported { guid: spa.guid(), load_guid: view.load_guid(), ..record };
-            records::remember(&record).map_err(opening)?;
+            records::remember_new(&record).map_err(opening)?;
             Ok(record)
         });
         drop(names);

@@ -89,7 +89,8 @@ impl Spa {
         let (logs, unknown) = with_logs(pool)?;
         if let Some((_, name, why)) = unknown.first().filter(|_| !lost_ok.unknown) {
             let why = format!(
-                "whether '{name}' has an intent log cannot be read, and its log would be lost ('zpool import -m' gives it up): {why}"
+                "whether '{name}' has an intent log cannot be read, and its log would be lost ('zpool import -m' gives it up; a pool that is imported \
+                 already needs 'zpool export -F' first): {why}"
             );
             return Err(Error::NotWritable(why));
         }
