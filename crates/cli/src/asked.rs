@@ -125,6 +125,7 @@ mod tests {
             "zuse zdb t",
             "zstream dump",
             "zuse serve",
+            "zuse nbd t/v",
             "zuse help zfs",
             "zuse -o busy_wait=0 zfs list",
             "zuse ls -d /tmp t:/",

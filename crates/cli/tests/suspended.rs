@@ -207,3 +207,46 @@ fn with_failmode_panic_the_command_ends_and_the_pool_is_that_of_the_last_txg() {
     assert_eq!(session.ok(&["cat", "tank:/kept"]), "kept");
     assert_eq!(session.feed(&["put", "tank:/next"], b"next").code, 0);
 }
+
+#[test]
+fn a_pool_that_a_command_waits_to_import_is_cleared_by_its_name() {
+    let (session, dir, devices) = pool(&["tank", "mirror"], &["a", "b"]);
+    let begun = Instant::now();
+    loop {
+        session.ok(&["zpool", "export", "tank"]);
+        let mut import = Command::new(env!("CARGO_BIN_EXE_zuse"))
+            .args(["zpool", "import", "-d", dir.path().to_str().unwrap(), "tank"])
+            .env("ZUSE_STATE", session.state())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // they go as soon as they are locked: the first txg finds them gone
+        while import.try_wait().unwrap().is_none() && !vdev::device::is_busy(&devices[0]) {}
+        devices.iter().for_each(|path| std::fs::rename(path, away(path)).unwrap());
+        let is_told = || {
+            let mut names = std::fs::read_dir(session.state()).unwrap().map(|entry| entry.unwrap().file_name());
+            names.any(|name| name.to_str().unwrap().ends_with(".suspended"))
+        };
+        let ended = loop {
+            match import.try_wait().unwrap() {
+                None if !is_told() => std::thread::sleep(Duration::from_millis(5)),
+                ended => break ended,
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is never suspended");
+        };
+        let bring_back = || devices.iter().for_each(|path| std::fs::rename(away(path), path).unwrap());
+        if ended.is_none() {
+            session.fails(&["zpool", "clear", "none"], 1, "cannot open 'none': no such pool\n");
+            session.fails(&["zpool", "clear", "tank", "x"], 1, "cannot clear errors for x: no such device in pool\n");
+            bring_back();
+            session.ok(&["zpool", "clear", "tank"]);
+            assert!(import.wait().unwrap().success());
+            break;
+        }
+        bring_back();
+        if !ended.unwrap().success() {
+            session.ok(&["zpool", "import", "-d", dir.path().to_str().unwrap(), "tank"]);
+        }
+    }
+    assert_eq!(session.run(&["zpool", "list", "-H", "-o", "health", "tank"]).out, "ONLINE\n");
+}

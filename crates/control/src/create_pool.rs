@@ -9,7 +9,7 @@ use vdev::create::LayoutOptions;
 
 use crate::datasets::fill_fs;
 use crate::decode::{Props, require_list};
-use crate::devices::Devices;
+use crate::devices::{Devices, Opened};
 use crate::keys::new_key;
 use crate::vdevs::lay_out;
 use crate::{Caller, Control, Error, Failed, Ioc, NewVdevs};
@@ -52,8 +52,11 @@ impl Control {
         (options.fs_props, options.key, options.populate) = (fs_props, key, Some(populate));
         let layout = LayoutOptions { ashift: new.ashift, ..LayoutOptions::default() };
         let (laid_out, opened) = lay_out(&new, &*devices, layout, &hooks.env)?;
+        let Opened { devices: own, meanwhile } = opened;
+        // one that goes, and is back, can be opened again by the new pool alone
+        drop(own);
         let control = Control::new(Spa::create(laid_out, options, hooks)?, caller).on(devices);
-        drop(opened);
+        drop(meanwhile);
         control.note_change();
         let spa = control.spa();
         let finish = || -> Result<(), Failed> {

@@ -64,7 +64,7 @@ pub use events::{EventSource, Events};
 pub use ioc::Ioc;
 pub use kept::Kept;
 pub use names::NameKind;
-pub use needs::{Facts, Need, Needs};
+pub use needs::{Facts, Need, Needs, Permissions};
 pub use new_vdevs::NewVdevs;
 pub use policy::{On, Permission, PoolCheck, Who};
 pub use props::feature_of;

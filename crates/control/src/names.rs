@@ -128,6 +128,6 @@ pub(crate) fn check_inside(name: &str, pool: &str) -> Result<(), Error> {
 }
 
 /// The pool in the name of a dataset, snapshot or bookmark.
-fn pool_part(name: &str) -> &str {
+pub(crate) fn pool_part(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or("")
 }

@@ -1,20 +1,36 @@
 //! The permissions that a request needs, and on which datasets: the rules of [`Ioc::who`] for one request (OpenZFS: the functions `zfs_secpolicy_*`, `zfs_check_settable`).
 //!
-//! Datasets that a request is about to make are named as well: what `zfs allow` has said of those above them counts. A receive needs no permission for the properties that come with it or
-//! that its user sets: those that may not be set are left out, and it succeeds.
+//! Datasets that a request is about to make are named as well: what `zfs allow` has said of those above them counts. Some of what a request names is left out where its caller has no
+//! permission for it, or it is gone ([`Permissions`]), and the request is made without it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nvlist::NvList;
+use ondisk::send::feature;
 use pool::prop::is_user_property;
 use pool::{Pool, SpaceKind};
 
 use crate::decode::{QUOTA_FAMILIES, require_list, require_str, require_u64};
+use crate::names::{check_inside, pool_part};
 use crate::{Error, Failed, Ioc, On, Permission, Who};
 
 /// Properties of a new encrypted dataset that are no settings of it (OpenZFS: `dsl_crypto_params_create_nvlist` takes them out).
 const OF_KEYS: [&str; 4] = ["encryption", "keyformat", "pbkdf2iters", "pbkdf2salt"];
+/// Properties that a new file system is made with, and that are not set in it afterwards (OpenZFS: `zfs_fill_zplprops` takes them out).
+const OF_NEW_FS: [&str; 9] = [
+    "normalization",
+    "utf8only",
+    "casesensitivity",
+    "defaultuserquota",
+    "defaultgroupquota",
+    "defaultprojectquota",
+    "defaultuserobjquota",
+    "defaultgroupobjquota",
+    "defaultprojectobjquota",
+];
+/// The type of a request for a file system (OpenZFS: `DMU_OST_ZFS`).
+const FILE_SYSTEM: i32 = 2;
 
 /// A permission that a request needs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,6 +41,12 @@ pub struct Need {
     pub any_of: Vec<String>,
 }
 
+impl Need {
+    fn of(dataset: &str, any_of: &[&str]) -> Need {
+        Need { dataset: dataset.to_owned(), any_of: any_of.iter().map(|name| (*name).to_owned()).collect() }
+    }
+}
+
 /// What a request needs of a caller who is neither the owner nor root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Needs {
@@ -32,13 +54,24 @@ pub enum Needs {
     Nothing,
     /// That he was the owner.
     Owner,
-    /// All of these.
-    Permissions(BTreeSet<Need>),
+    /// Permissions.
+    Permissions(Permissions),
+}
+
+/// The permissions that a request needs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Permissions {
+    /// All of these: without one the request is refused.
+    pub needed: BTreeSet<Need>,
+    /// For each property that a receive would set or inherit: without it the property is left out, and the stream received.
+    pub of_properties: BTreeMap<String, Need>,
+    /// Names in the list of what is destroyed already. They are left out: nobody has been asked whether something that gets such a name meanwhile may be destroyed.
+    pub gone: BTreeSet<String>,
 }
 
 /// What decides over permissions, of the datasets of a pool.
 pub trait Facts {
-    /// Whether there is a file system or volume of this name.
+    /// Whether there is a file system, volume or snapshot of this name.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -88,7 +121,7 @@ impl Ioc {
         };
         self.check(input)?;
         let asked = Asked { ioc: self, name, input, facts };
-        let mut all = BTreeSet::new();
+        let mut all = Permissions::default();
         for permission in permissions {
             asked.add(*permission, &mut all)?;
         }
@@ -105,12 +138,16 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn add(&self, permission: Permission, all: &mut BTreeSet<Need>) -> Result<(), Failed> {
+    fn add(&self, permission: Permission, all: &mut Permissions) -> Result<(), Failed> {
         let mut need = |dataset: &str, any_of: &[&str]| {
-            let any_of = any_of.iter().map(|name| (*name).to_owned()).collect();
-            all.insert(Need { dataset: dataset.to_owned(), any_of });
+            all.needed.insert(Need::of(dataset, any_of));
         };
         match permission {
+            Permission::Named(name, On::Each) => {
+                let (there, gone) = self.each()?;
+                there.iter().for_each(|dataset| need(dataset, &[name]));
+                all.gone.extend(gone);
+            }
             Permission::Named(name, on) => self.datasets(on)?.iter().for_each(|dataset| need(dataset, &[name])),
             Permission::If(key, name, on) => {
                 if self.input.get_nvlist(key).is_some_and(|list| !list.is_empty()) {
@@ -135,6 +172,7 @@ impl Asked<'_> {
                     let any_of: Vec<&str> = std::iter::once("receive").chain(append).collect();
                     [&any_of[..], &["mount"], &["create"]].iter().for_each(|any_of| need(dataset, any_of));
                 }
+                all.of_properties.extend(self.received_properties());
             }
             Permission::OfProperties => {
                 for property in self.properties()? {
@@ -163,20 +201,53 @@ impl Asked<'_> {
                 };
                 origin.iter().map(|origin| head(origin).to_owned()).collect()
             }
-            On::Each => {
-                let (list, mark) = match self.ioc {
-                    Ioc::Snapshot | Ioc::DestroySnaps => (require_list(self.input, "snaps")?, '@'),
-                    Ioc::Hold => (require_list(self.input, "holds")?, '@'),
-                    Ioc::Bookmark | Ioc::DestroyBookmarks => (self.input, '#'),
-                    _ => (self.input, '@'),
-                };
-                let of_each = |name: &str| {
-                    let invalid = || Error::Invalid(format!("'{name}' has no '{mark}'"));
-                    name.split_once(mark).map(|(head, _)| head.to_owned()).ok_or_else(invalid)
-                };
-                list.iter().map(|(name, _)| of_each(name)).collect::<Result<_, _>>()?
-            }
+            On::Each => self.each()?.0,
         })
+    }
+
+    /// The datasets of what the list names, and the names of what is to be destroyed and is gone (OpenZFS: `zfs_secpolicy_destroy_snaps`, `zfs_secpolicy_destroy_bookmarks`).
+    fn each(&self) -> Result<(Vec<String>, Vec<String>), Failed> {
+        let (list, mark) = match self.ioc {
+            Ioc::Snapshot | Ioc::DestroySnaps => (require_list(self.input, "snaps")?, '@'),
+            Ioc::Hold => (require_list(self.input, "holds")?, '@'),
+            Ioc::Bookmark | Ioc::DestroyBookmarks => (self.input, '#'),
+            _ => (self.input, '@'),
+        };
+        let (mut there, mut gone) = (Vec::new(), Vec::new());
+        for (name, _) in list {
+            let invalid = || Error::Invalid(format!("'{name}' has no '{mark}'"));
+            let (head, _) = name.split_once(mark).ok_or_else(invalid)?;
+            check_inside(name, pool_part(self.name))?;
+            let is_gone = match self.ioc {
+                Ioc::DestroySnaps => !self.facts.exists(name)?,
+                Ioc::DestroyBookmarks => !self.facts.exists(head)?,
+                _ => false,
+            };
+            if is_gone { gone.push(name.to_owned()) } else { there.push(head.to_owned()) }
+        }
+        Ok((there, gone))
+    }
+
+    /// The properties that come with a stream or are said by its user, each with its permission. Those that nobody can set have none: the receive passes over them. Nor has what a new dataset
+    /// is encrypted with.
+    fn received_properties(&self) -> impl Iterator<Item = (String, Need)> {
+        let into = self.input.get_str("snapname").map(head);
+        let lists = ["props", "localprops"].into_iter().filter(|_| self.ioc == Ioc::RecvNew);
+        let is_new = self.is_received_anew();
+        let all = lists.filter_map(|key| Some((key, self.input.get_nvlist(key)?)));
+        let all = all.flat_map(move |(key, list)| list.into_iter().map(move |(name, _)| (key, name)));
+        let set = all.filter(move |(key, name)| !(is_new && *key == "localprops" && OF_KEYS.contains(name)));
+        set.filter_map(move |(_, name)| {
+            let into = into?;
+            Some((name.to_owned(), Need::of(into, &[of_property(name, into).ok()?])))
+        })
+    }
+
+    /// Whether a stream makes a dataset that is encrypted here, and not where it comes from (OpenZFS: `dmu_recv_begin`, for a stream that is whole and not raw).
+    fn is_received_anew(&self) -> bool {
+        let begin = self.input.get_byte_array("begin_record").and_then(|record| stream::begin_record(record).ok());
+        let is_whole = |begin: ondisk::send::Begin| begin.fromguid.0 == 0 && begin.features() & feature::RAW == 0;
+        !self.input.contains("origin") && begin.is_some_and(is_whole)
     }
 
     /// The dataset that a stream is received into, or if that is not there the one above it (OpenZFS: `lzc_receive`); or whose properties are set as received.
@@ -192,8 +263,10 @@ impl Asked<'_> {
             return Ok(vec![require_str(self.input, "prop")?]);
         }
         let is_new = self.ioc == Ioc::Create;
+        let is_new_fs = is_new && self.input.get_i32("type") == Some(FILE_SYSTEM);
+        let is_made_with = |name: &&str| (is_new && OF_KEYS.contains(name)) || (is_new_fs && OF_NEW_FS.contains(name));
         let list = self.input.get_nvlist("props").into_iter().flatten();
-        Ok(list.map(|(name, _)| name).filter(|name| !is_new || !OF_KEYS.contains(name)).collect())
+        Ok(list.map(|(name, _)| name).filter(|name| !is_made_with(name)).collect())
     }
 }
 

@@ -135,7 +135,7 @@ struct Known;
 
 impl Facts for Known {
     fn exists(&self, dataset: &str) -> Result<bool, Failed> {
-        Ok(["t", "t/a", "t/a/o", "t/e", "t/c"].contains(&dataset))
+        Ok(["t", "t/a", "t/a@s", "t/a/o", "t/e", "t/c"].contains(&dataset))
     }
 
     fn origin(&self, dataset: &str) -> Result<Option<String>, Failed> {
@@ -156,7 +156,10 @@ fn needs(ioc: Ioc, name: &str, pairs: &[(&str, Value)]) -> String {
         Ok(Needs::Owner) => "owner".to_owned(),
         Ok(Needs::Permissions(all)) => {
             let one = |need: &Need| format!("{}:{}", need.dataset, need.any_of.join("|"));
-            all.iter().map(one).collect::<Vec<_>>().join(" ")
+            let needed = all.needed.iter().map(one);
+            let of_properties = all.of_properties.iter().map(|(name, need)| format!("{name}?{}", one(need)));
+            let gone = all.gone.iter().map(|name| format!("-{name}"));
+            needed.chain(of_properties).chain(gone).collect::<Vec<_>>().join(" ")
         }
         Err(failed) => failed.errno.to_string(),
     }
@@ -178,7 +181,7 @@ fn props(pairs: &[(&str, Value)]) -> (&'static str, Value) {
 fn a_request_needs_the_permissions_that_openzfs_asks_for() {
     let text = |text: &str| Value::from(text);
     let set = || Value::from(());
-    let (einval, enoent) = (Errno::EINVAL.to_string(), Errno::ENOENT.to_string());
+    let [einval, enoent, exdev] = [Errno::EINVAL, Errno::ENOENT, Errno::EXDEV].map(|errno| errno.to_string());
     let quota = || Value::from(vec![1u64, 0x1a, 5]);
     let table: Vec<Row<'_>> = vec![
         (Ioc::PoolStats, "t", vec![], "nothing"),
@@ -216,6 +219,17 @@ fn a_request_needs_the_permissions_that_openzfs_asks_for() {
         (Ioc::Snapshot, "t", vec![("snaps", list(&["t@n"])), props(&[("a:b", text("c"))])], "t:snapshot t:userprop"),
         (Ioc::Snapshot, "t", vec![("snaps", list(&["t"]))], &einval),
         (Ioc::DestroySnaps, "t", vec![("snaps", list(&["t/a@s"]))], "t/a:destroy t/a:mount"),
+        // what is gone is left out
+        (
+            Ioc::DestroySnaps,
+            "t",
+            vec![("snaps", list(&["t/a@none", "t/a@s", "t/none@s", "t/c@none"]))],
+            "t/a:destroy t/a:mount -t/a@none -t/c@none -t/none@s",
+        ),
+        (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set()), ("t/none#m", set())], "t/a:destroy -t/none#m"),
+        // what is another pool's is not gone
+        (Ioc::DestroySnaps, "t", vec![("snaps", list(&["other/x@s", "t/a@s"]))], &exdev),
+        (Ioc::DestroyBookmarks, "t", vec![("other/x#m", set())], &exdev),
         (Ioc::Bookmark, "t", vec![("t/a#m", text("t/a@s"))], "t/a:bookmark"),
         (Ioc::DestroyBookmarks, "t", vec![("t/a#m", set())], "t/a:destroy"),
         (Ioc::Release, "t", vec![("t/a@s", list(&["tag"]))], "t/a:release"),
@@ -230,6 +244,22 @@ fn a_request_needs_the_permissions_that_openzfs_asks_for() {
                 props(&[("atime", 0u64.into()), ("encryption", 8u64.into()), ("keyformat", 3u64.into())]),
             ],
             "t:create t:mount t/n:atime",
+        ),
+        // what a file system is made with is not set in it
+        (
+            Ioc::Create,
+            "t/n",
+            vec![
+                ("type", 2i32.into()),
+                props(&[("utf8only", 1u64.into()), ("defaultuserquota", 5u64.into()), ("version", 5u64.into())]),
+            ],
+            "t:create t:mount t/n:version",
+        ),
+        (
+            Ioc::Create,
+            "t/n",
+            vec![("type", 3i32.into()), props(&[("volsize", 8192u64.into()), ("utf8only", 1u64.into())])],
+            "t:create t:mount t/n:utf8only t/n:volsize",
         ),
         (
             Ioc::Clone,
@@ -264,4 +294,59 @@ fn a_receive_needs_its_permissions_where_its_stream_goes() {
     assert_eq!(stream("t/e@s", false), "t/e:create t/e:mount t/e:receive|receive:append");
     assert_eq!(stream("t/e@s", true), "t/e:create t/e:mount t/e:receive");
     assert_eq!(stream("t/c/n@s", false), "t/c:create t/c:mount t/c:receive|receive:append");
+}
+
+#[test]
+fn properties_of_a_receive_are_left_out_without_their_permissions() {
+    let named = |name, all: &[(&str, Value)]| (name, props(all).1);
+    let begin = Value::ByteArray(vec![0; 312]);
+    let pairs = [
+        ("snapname", "t/c/n@s".into()),
+        ("begin_record", begin),
+        ("input_fd", 0i32.into()),
+        named("props", &[("compression", 2u64.into()), ("a:b", "c".into()), ("userused@1a-", 5u64.into())]),
+        named("localprops", &[("atime", ().into()), ("userquota@1a-", Value::from(vec![1u64, 0x1a, 5]))]),
+    ];
+    assert_eq!(
+        needs(Ioc::RecvNew, "t/a", &pairs),
+        "t/c:create t/c:mount t/c:receive|receive:append a:b?t/c/n:userprop atime?t/c/n:atime \
+         compression?t/c/n:compression userquota@1a-?t/c/n:userquota"
+    );
+}
+
+/// The first record of a stream.
+fn begin(features: u64, fromguid: u64) -> Value {
+    const MAGIC: u64 = 0x2_f5ba_cbac;
+    let mut record = vec![0; 312];
+    for (at, word) in [(8, MAGIC), (16, features << 2 | 1), (40, 7), (48, fromguid)] {
+        record[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    Value::ByteArray(record)
+}
+
+#[test]
+fn what_a_whole_stream_is_encrypted_with_is_no_property_that_is_set() {
+    const RAW: u64 = 1 << 24;
+    let new = props(&[
+        ("encryption", 8u64.into()),
+        ("keyformat", 3u64.into()),
+        ("keylocation", "prompt".into()),
+        ("pbkdf2iters", 350_000u64.into()),
+        ("pbkdf2salt", 1u64.into()),
+    ]);
+    let asked = |list: &'static str, begin: Value, origin: bool| {
+        let mut pairs = vec![("snapname", "t/c/n@s".into()), ("begin_record", begin), ("input_fd", 0i32.into())];
+        pairs.push((list, new.1.clone()));
+        pairs.extend(origin.then(|| ("origin", "t/a@s".into())));
+        let needs = needs(Ioc::RecvNew, "t/a", &pairs);
+        let of_properties = needs.split(' ').filter_map(|one| Some(one.split_once('?')?.0.to_owned()));
+        of_properties.collect::<Vec<_>>().join(" ")
+    };
+    let all = "encryption keyformat keylocation pbkdf2iters pbkdf2salt";
+    assert_eq!(asked("localprops", begin(0, 0), false), "keylocation");
+    assert_eq!(asked("localprops", begin(RAW, 0), false), all);
+    assert_eq!(asked("localprops", begin(0, 5), false), all);
+    assert_eq!(asked("localprops", begin(0, 0), true), all);
+    assert_eq!(asked("localprops", Value::ByteArray(vec![0; 312]), false), all);
+    assert_eq!(asked("props", begin(0, 0), false), all);
 }

@@ -150,6 +150,12 @@ impl Error {
         matches!(self, Error::Zio(error) if error.is_unanswered())
     }
 
+    /// True if a device that may hold a block did not answer, whatever the others said: the block may be readable when it answers again.
+    #[must_use]
+    pub fn lacks_answers(&self) -> bool {
+        matches!(self, Error::Zio(error) if error.lacks_answers())
+    }
+
     /// True if the object does not exist (ENOENT), as opposed to being unreadable.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

@@ -138,7 +138,7 @@ impl<'a> Import<'a> {
     /// [`Error::NameTaken`]; when the records cannot be read.
     pub(crate) fn begin(site: &'a Site, candidate: &'a Candidate, how: How) -> Result<Import<'a>, Error> {
         let name = how.name.clone().unwrap_or_else(|| candidate.name.clone());
-        let reserved = records::lock_names(&**site.front())?;
+        let reserved = records::reserve(&**site.front(), &name, Some(candidate.guid))?;
         if site.all()?.iter().any(|other| other.name == name || other.guid == candidate.guid) {
             return Err(Error::NameTaken { name });
         }
@@ -187,11 +187,11 @@ impl<'a> Import<'a> {
     /// Remembers the pool as one that is only read; `seen` is as [`Import::look`] gave it: if that is not the newest state, all readers see it.
     ///
     /// # Errors
-    /// When the record cannot be written.
+    /// [`Error::NameTaken`]; when the record cannot be written.
     pub(crate) fn read_only(self, seen: &Pool) -> Result<(), Error> {
         let back = (!seen.load_info().skipped.is_empty()).then(|| seen.uberblock().txg.0);
         let record = Imported { txg: self.record.txg.or(back), load_guid: seen.load_guid(), ..self.record };
-        records::remember(&record)?;
+        records::remember_new(&record)?;
         note_import(&record);
         Ok(())
     }
@@ -223,7 +223,7 @@ impl<'a> Import<'a> {
     /// Remembers the pool that [`Import::write`] opened; its name is no longer reserved.
     ///
     /// # Errors
-    /// When the pool is suspended, or the record cannot be written. The pool stays open.
+    /// When the pool is suspended, it is imported already, or the record cannot be written. The pool stays open.
     pub(crate) fn remember(self, spa: &Arc<Spa>) -> Result<Imported, Failed> {
         let view = spa.view()?;
         let renamed = self.other_name().filter(|_| !self.how.temporary_name);
@@ -236,7 +236,7 @@ impl<'a> Import<'a> {
             load_guid: view.load_guid(),
             ..self.record
         };
-        let remembered = records::remember(&record);
+        let remembered = records::remember_new(&record);
         note_import(&record);
         remembered.map_err(opening)?;
         Ok(record)

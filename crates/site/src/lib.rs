@@ -5,7 +5,8 @@
 //! kernel knows this (`spa_namespace`, and `zpool.cache` on disk), and holds the pools open; here any number of processes do, each for as long as it
 //! works. What they must know of each other is in the same folder:
 //!
-//! * `GUID.json`: the record of an import; `.names`: the lock of a process that gives a pool its name ([`records`]).
+//! * `GUID.json`: the record of an import; `.changes`: the lock of who changes one; `.name.NAME`, `.guid.GUID`: those of who gives a pool its name, and who
+//!   imports it ([`records`]).
 //! * `GUID.left`: the last txg that was written, so that a pool never goes back in time unnoticed ([`left`]).
 //! * `GUID.io`: what was read and written since the import, and what failed ([`iostats`]).
 //! * `events`: the last events of all pools ([`events`]).

@@ -51,7 +51,6 @@ pub struct Looking {
 /// Datasets that are held; until dropped.
 #[derive(Debug)]
 pub struct Held {
-    pool: Guid,
     ids: BTreeSet<ObjectId>,
     _told: Told,
 }
@@ -76,7 +75,7 @@ impl Looking {
         let mut told = Told::new(self.pool, HELD).ok()?;
         let ids: BTreeSet<ObjectId> = datasets.into_iter().collect();
         ids.iter().try_for_each(|dataset| told.add(*dataset)).ok()?;
-        Some(Held { pool: self.pool, ids, _told: told })
+        Some(Held { ids, _told: told })
     }
 }
 
@@ -86,13 +85,13 @@ impl Held {
     pub fn contains(&self, dataset: ObjectId) -> bool {
         self.ids.contains(&dataset)
     }
+}
 
-    /// Returns whether another command has opened the head for changes. If none has, none will; but the head may have
-    /// changed since it was looked up.
-    #[must_use]
-    pub fn is_open_elsewhere(&self, head: ObjectId) -> bool {
-        is_told(self.pool, OPEN, head)
-    }
+/// Returns whether another command has opened a head for changes. If none has, none will while it is held; but the head may have changed since it was
+/// looked up.
+#[must_use]
+pub(crate) fn is_open_elsewhere(pool: Guid, head: ObjectId) -> bool {
+    is_told(pool, OPEN, head)
 }
 
 /// The holds of other commands, and the file that announces to them the heads that this command has open in a pool

@@ -13,7 +13,7 @@
 //! # Pools stay open
 //! A pool that was opened for a change stays open, with the keys that were loaded, until it is [closed](Machine::close), exported or destroyed, or the machine is dropped
 //! with all its sessions; and so does one that was imported to be read. A question alone opens no pool for a change: one that is not open yet is read as its devices have it, and
-//! another process may write it. Requests to one pool run at the same time; only one that opens the pool lets others wait. Exporting and destroying waits a moment for them, and then
+//! another process may write it. Requests to one pool run at the same time; only one that opens the pool lets others wait, but for those that only look. Exporting and destroying waits a moment for them, and then
 //! fails with EBUSY as in OpenZFS; but those who wait for an activity of the pool do not keep it. Who is not the owner has no pool opened for a change.
 //!
 //! Before the first change the pool is brought to where its last user has left it: logs are replayed ([`Site::replay`]), and devices that were away brought up to date
@@ -39,6 +39,7 @@ use pool::Spa;
 
 pub(crate) use lent::Lent;
 pub(crate) use pools::Pools;
+use pools::Use;
 
 use crate::{Imported, Site};
 
@@ -78,7 +79,7 @@ impl Machine {
     /// # Errors
     /// ENOENT if there is none of this name; when it does not open.
     pub fn open(&self, pool: &str) -> Result<(), Failed> {
-        self.0.with(pool, |_| Ok(()))
+        self.0.with(pool, Use::OPEN, |_| Ok(()))
     }
 
     /// The pools that are open, by name.
@@ -112,7 +113,7 @@ impl Machine {
         self.0.end(limit)
     }
 
-    /// Gives up a pool that is open for a change, and leaves it to the program, which closes it ([`Site::hide_changes`]).
+    /// Gives up a pool that is open for a change, and leaves it to the program, which closes it ([`Site::hide_changes`]). `None` if it is not, or requests to it wait for its devices.
     #[must_use]
     pub fn take(&self, pool: &str) -> Option<Arc<Spa>> {
         self.0.take(pool)

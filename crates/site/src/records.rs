@@ -3,11 +3,12 @@
 //! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for
 //! each imported pool: the name it was imported under, its devices, the options of the import, and the locations of
 //! keys that can be read again without asking (`file://`). Keys themselves are never stored. A file is replaced as a
-//! whole, so that a reader sees the old one or the new one; who changes one holds the lock of the file `.changes`. A
-//! process that gives a pool a name holds the lock of the file `.names`. OpenZFS: `/etc/zfs/zpool.cache`.
+//! whole, so that a reader sees the old one or the new one; who changes one holds the lock of the file `.changes`. Who
+//! gives a pool a name holds the lock of a file that has the name, `.name.NAME`. OpenZFS: `/etc/zfs/zpool.cache`.
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -19,6 +20,9 @@ use crate::{Error, Front, Silent};
 
 /// The user that administers every machine.
 pub(crate) const ROOT: u32 = 0;
+
+/// Limit on locking a file that others lock and remove.
+const RESERVE_TRIES: u32 = 1000;
 
 /// An imported pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,7 +145,20 @@ pub(crate) fn find(name: &str) -> Result<Option<Imported>, Error> {
     Ok(all(&|_| {})?.into_iter().find(|p| p.name == name))
 }
 
-/// Remembers a pool. What is known of one already is changed with [`update`].
+/// Remembers a pool that becomes one of this machine.
+///
+/// # Errors
+/// [`Error::NameTaken`] if it is remembered already, as another command was quicker; when the record cannot be written.
+pub fn remember_new(pool: &Imported) -> Result<(), Error> {
+    make()?;
+    let _alone = Changing::begin()?;
+    if of(pool.guid)?.is_some() {
+        return Err(Error::NameTaken { name: pool.name.clone() });
+    }
+    remember(pool)
+}
+
+/// Writes the record of a pool. One that is new is remembered with [`remember_new`]; what is known of one already is changed with [`update`].
 ///
 /// # Errors
 /// When the record cannot be written.
@@ -207,27 +224,50 @@ pub fn update(guid: Guid, change: impl Fn(&mut Imported)) -> Result<(), Error> {
     changed()?.map_or(Ok(()), |record| remember(&record))
 }
 
-/// The file that is locked by who gives a pool its name.
-const NAMES: &str = ".names";
-
-/// The lock on names: while it is held, no other command gives a pool its name, so that two commands that import or
-/// create pools cannot take the same one.
+/// A name, and the guid of the pool that gets it, which no other command gives to a pool until this is dropped: an import or a create may wait for its devices for long, and only those
+/// wait for it that want the same.
 #[derive(Debug)]
 pub struct Names {
-    _lock: File,
+    folder: Folder,
+    /// Files that are there as long as somebody has or wants their lock.
+    locked: Vec<(String, File)>,
 }
 
-/// Waits until no other command imports or creates a pool, for as long as the tunable `busy_wait` says.
+/// Waits until no other command gives a pool this name, or imports the pool with this guid, for as long as the tunable `busy_wait` says.
 ///
 /// # Errors
-/// When the lock cannot be taken.
-pub fn lock_names(front: &dyn Front) -> Result<Names, Error> {
-    let folder = make()?;
-    let path = folder.path().join(NAMES);
-    let patience = Patience::Work { path: &path, front };
-    let locked =
-        folder.shared_file(NAMES).and_then(|file| state::lock(&file, Lock::Exclusive, patience).map(|()| file));
-    Ok(Names { _lock: locked.map_err(|e| trouble(&path, e))? })
+/// When a lock cannot be taken.
+pub fn reserve(front: &dyn Front, name: &str, guid: Option<Guid>) -> Result<Names, Error> {
+    let mut names = Names { folder: make()?, locked: Vec::new() };
+    // the pool first: so no two commands wait for each other
+    for file in guid.map(|guid| format!(".guid.{guid}")).into_iter().chain([format!(".name.{name}")]) {
+        let lock = names.lock(front, &file).map_err(|e| trouble(&names.folder.path().join(&file), e))?;
+        names.locked.push((file, lock));
+    }
+    Ok(names)
+}
+
+impl Names {
+    fn lock(&self, front: &dyn Front, name: &str) -> io::Result<File> {
+        let path = self.folder.path().join(name);
+        for _ in 0..RESERVE_TRIES {
+            let file = self.folder.shared_file(name)?;
+            state::lock(&file, Lock::Exclusive, Patience::Work { path: &path, front })?;
+            let meta = file.metadata()?;
+            // who had it before has removed the file
+            if self.folder.identity(name).is_ok_and(|found| found == (meta.dev(), meta.ino())) {
+                return Ok(file);
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        // while they are locked: whoever has opened one sees that it is not there any more
+        self.locked.iter().for_each(|(name, _)| drop(self.folder.remove(name)));
+    }
 }
 
 /// Returns whether a pool is imported.

@@ -21,7 +21,7 @@ use nvlist::NvList;
 use pool::{Dataset, Error as PoolError, Pool, Refusal};
 
 use crate::error::opening;
-use crate::long_holds::{Held, Looking};
+use crate::long_holds::{Looking, is_open_elsewhere};
 use crate::{Query, Site, left};
 
 /// Limit on the states of a pool in which a stream is tried.
@@ -105,16 +105,17 @@ impl Query {
     pub fn hold<'a>(&self, looking: Looking, names: impl IntoIterator<Item = &'a str>) -> Result<Query, Failed> {
         let look_up = |name: &'a str| Some((name.to_owned(), Seen::of(&self.pool().dataset(name).ok()?)));
         let all: HashMap<String, Seen> = names.into_iter().filter_map(look_up).collect();
-        let Some(held) = looking.hold(all.values().map(|seen| seen.id)) else {
-            return Ok(self.clone().without_holds());
-        };
+        let held = looking.hold(all.values().map(|seen| seen.id));
         let heads: Vec<&Seen> = all.values().filter(|seen| !seen.is_snapshot).collect();
         let now = match &self.site {
-            Some(site) if !heads.is_empty() => self.now(site, &held, &heads)?,
+            Some(site) if !heads.is_empty() => self.now(site, &heads)?,
             _ => None,
         };
         let query = now.map_or_else(|| self.clone(), |pool| self.seen_in(&pool));
-        Ok(query.holding(held, all))
+        Ok(match held {
+            Some(held) => query.holding(held, all),
+            None => query.without_holds(),
+        })
     }
 
     /// Sends a stream.
@@ -125,9 +126,11 @@ impl Query {
         let to = &wanted.to;
         let mut attempt = Attempt { query: self.clone(), name: name.to_owned(), input: input.clone() };
         let mut _held = None;
-        if self.holds && !self.held.as_ref().is_some_and(|held| held.contains(to.id)) {
-            _held = Looking::at(name, &**site.front()).and_then(|looking| looking.hold([to.id]));
-            let now = _held.as_ref().map(|held| self.now(site, held, &[to])).transpose()?.flatten();
+        if !self.held.as_ref().is_some_and(|held| held.contains(to.id)) {
+            let looking = if self.holds { Looking::at(name, &**site.front()) } else { None };
+            _held = looking.and_then(|looking| looking.hold([to.id]));
+            // a head may have changed since it was looked up, held or not
+            let now = if to.is_snapshot && _held.is_none() { None } else { self.now(site, &[to])? };
             if let Some(pool) = now.filter(|_| !to.is_snapshot) {
                 attempt = self.later(&pool, &wanted, input)?;
             }
@@ -176,10 +179,10 @@ impl Query {
         }))
     }
 
-    /// The pool as it is once these datasets are held; `None` if it was not written since it was opened.
-    fn now(&self, site: &Site, held: &Held, datasets: &[&Seen]) -> Result<Option<Arc<Pool>>, Failed> {
+    /// The pool as it is once these datasets are held, or could not be; `None` if it was not written since it was opened.
+    fn now(&self, site: &Site, datasets: &[&Seen]) -> Result<Option<Arc<Pool>>, Failed> {
         let mut heads = datasets.iter().filter(|dataset| !dataset.is_snapshot);
-        if let Some(busy) = heads.find(|head| held.is_open_elsewhere(head.id)) {
+        if let Some(busy) = heads.find(|head| is_open_elsewhere(self.guid(), head.id)) {
             return Err(PoolError::Refused { name: busy.name.clone(), why: Refusal::Busy }.into());
         }
         let Some(written) = left::of(self.guid()).filter(|left| *left > self.txg()) else { return Ok(None) };

@@ -505,7 +505,7 @@ impl Site {
     /// # Errors
     /// When the record cannot be written.
     pub fn remember_new(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
-        let Some(machine) = &self.machine else { return records::remember(record) };
+        let Some(machine) = &self.machine else { return records::remember_new(record) };
         machine.adopt(record, spa)?;
         self.borrow(machine, record).map(drop)
     }

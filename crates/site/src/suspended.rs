@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use vdev::{Health, VdevAux, VdevState};
 
 use crate::patience::busy_wait;
-use crate::state::{self, Folder};
+use crate::state::{self, Folder, Lock, Patience};
 use crate::{Front, iostats, records};
 
 /// Interval at which the outcome of a request is looked for.
@@ -35,9 +35,12 @@ struct Held {
     resuming: bool,
 }
 
+/// The end of the name of a file that says how a pool is suspended.
+const SUSPENDED: &str = ".suspended";
+
 /// The file that says how a pool is suspended.
 fn told(guid: Guid) -> String {
-    format!("{guid}.suspended")
+    format!("{guid}{SUSPENDED}")
 }
 
 /// The request to clear it.
@@ -111,10 +114,10 @@ pub(crate) fn forget(pool: Guid) {
     }
 }
 
-/// Opens and locks the file of a pool that is suspended in this process.
+/// Opens and locks the file of a pool that is suspended in this process. Others who just look for suspended pools have it locked for a moment.
 fn hold(guid: Guid) -> Option<File> {
     let file = Folder::open().and_then(|folder| folder.shared_file(&told(guid))).ok()?;
-    file.try_lock().ok().map(|()| file)
+    state::lock(&file, Lock::Exclusive, Patience::Moment).ok().map(|()| file)
 }
 
 /// A pool that is suspended in another process.
@@ -126,6 +129,8 @@ pub struct Suspended {
     pub waits: bool,
     /// The vdevs with their states.
     pub vdevs: BTreeMap<Guid, Health>,
+    /// The name of the pool, which may not be imported yet.
+    pool: String,
     /// The names of the vdevs, of leaves the paths.
     names: BTreeMap<Guid, String>,
     /// How often it was suspended, if that is known.
@@ -172,7 +177,16 @@ pub fn of(guid: Guid) -> Option<Suspended> {
         std::thread::sleep(DECODE_EVERY);
     }
     let cause = format!("in use{}, which does not say why", vdev::device::lock_holder(&file));
-    Some(Suspended { cause, waits: true, vdevs: BTreeMap::new(), names: BTreeMap::new(), count: None })
+    let (vdevs, names) = (BTreeMap::new(), BTreeMap::new());
+    Some(Suspended { cause, waits: true, vdevs, pool: String::new(), names, count: None })
+}
+
+/// The pool of this name that is suspended in some process, also while that creates or imports it and no record tells of it.
+#[must_use]
+pub fn named(pool: &str) -> Option<(Guid, Suspended)> {
+    let guid = |name: &String| name.strip_suffix(SUSPENDED)?.parse().ok().map(Guid);
+    let guids: Vec<Guid> = Folder::open().and_then(|folder| folder.names()).ok()?.iter().filter_map(guid).collect();
+    guids.into_iter().filter_map(|guid| Some((guid, of(guid)?))).find(|(_, suspended)| suspended.pool == pool)
 }
 
 fn open(guid: Guid) -> Option<File> {
@@ -217,6 +231,7 @@ fn encode(pool: &SuspendedPool) -> Value {
         .iter()
         .map(|vdev| (vdev.guid.0.to_string(), json!([vdev.health.state.name(), vdev.health.aux.message(), vdev.name])));
     json!({
+        "pool": pool.name,
         "cause": pool.cause,
         "waits": pool.failmode != FailMode::Continue,
         "count": pool.count,
@@ -237,6 +252,7 @@ fn decode(bytes: &[u8]) -> Option<Suspended> {
         cause: v.get("cause")?.as_str()?.to_owned(),
         waits: v.get("waits")?.as_bool()?,
         vdevs: vdevs.iter().filter_map(|(guid, v)| Some((Guid(guid.parse().ok()?), health(v)?))).collect(),
+        pool: v.get("pool").and_then(Value::as_str).unwrap_or_default().to_owned(),
         names: vdevs.iter().filter_map(|(guid, v)| Some((Guid(guid.parse().ok()?), name(v)?))).collect(),
         count: Some(v.get("count")?.as_u64()?),
     })

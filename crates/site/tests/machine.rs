@@ -15,6 +15,7 @@ use site::rewind::Policy;
 use site::{Machine, Silent, Site};
 use support::{create, in_own_state, list, machine, new_fs, sited};
 use vdev::create::VdevSpec;
+use vdev::import::PoolState;
 
 #[test]
 fn pools_are_made_exported_and_imported() {
@@ -28,6 +29,12 @@ fn pools_are_made_exported_and_imported() {
         assert_eq!(config.get_u64("state"), Some(0));
         let tree = list(&[("config", NvList::new().into())]);
         assert_eq!(machine.call(Ioc::PoolCreate, "t", &tree).unwrap_err().errno, Errno::EEXIST);
+        for bad in ["a/b", "/../../t", "mirror", ""] {
+            let tree = list(&[("config", NvList::new().into()), ("props", list(&[("tname", bad.into())]).into())]);
+            let failed = machine.call(Ioc::PoolCreate, "u", &tree).unwrap_err();
+            assert_eq!(failed.errno, Errno::EINVAL, "{bad}: {failed}");
+            assert!(failed.to_string().contains("name"), "{bad}: {failed}");
+        }
 
         new_fs(&machine, "t/fs").unwrap();
         let below = call(Ioc::DatasetListNext, "t", &[]).unwrap();
@@ -114,6 +121,7 @@ fn an_import_tells_what_is_missing_and_stays_open_for_who_wants_it() {
         let keeping = keeper.own_session(Caller::default());
         assert_eq!(keeping.call(Ioc::PoolImport, "t", &bad).unwrap_err().errno, Errno::ENOENT);
         assert_eq!(site.find("t").unwrap(), None);
+        assert_eq!(vdev::import::scan(&[dir.join("moved")]).unwrap().remove(0).state, PoolState::Exported);
 
         let how = How { temporary_name: true, ..how };
         keeping.call(Ioc::PoolImport, "other", &request(&how)).unwrap();

@@ -280,3 +280,17 @@ fn a_lock_of_holds_that_others_keep_is_waited_for_once() {
         drop(others);
     });
 }
+
+#[test]
+fn a_head_that_cannot_be_held_is_sent_as_it_is_now() {
+    in_own_state("a_head_that_cannot_be_held_is_sent_as_it_is_now", |dir| {
+        let lab = Lab::new(dir);
+        lab.others.call(Ioc::Rename, "t/fs", &list(&[("target", "t/new".into())])).unwrap();
+        base::tunable::BUSY_WAIT.set(1);
+        let _others = Looking::at("t", &Silent).unwrap();
+        for query in [lab.query.clone().without_holds(), lab.query.clone()] {
+            let (sent, written) = lab.send(&query, "t/fs", None);
+            assert!(sent.is_ok() && written.contains(b"t/new@--head--\0"), "{sent:?}");
+        }
+    });
+}

@@ -470,12 +470,55 @@ fn keys_that_are_unloaded_at_once_all_stay_so() {
 #[test]
 fn a_name_that_another_thread_gives_is_waited_for() {
     in_own_state("a_name_that_another_thread_gives_is_waited_for", |_| {
-        let names = site::records::lock_names(&Silent).unwrap();
+        let reserve =
+            |name, guid| site::records::reserve(&Silent, name, Some(base::Guid(guid))).map_err(|e| e.to_string());
+        for (name, guid) in [("t", 2), ("u", 1)] {
+            let names = reserve("t", 1).unwrap();
+            drop(reserve("u", 2).unwrap());
+            thread::scope(|scope| {
+                let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| reserve(name, guid).map(drop))).collect();
+                thread::sleep(Duration::from_secs(1));
+                assert!(waiting.iter().all(|one| !one.is_finished()));
+                drop(names);
+                waiting.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), Ok(())));
+            });
+        }
+        let left = std::fs::read_dir(site::records::folder().unwrap()).unwrap();
+        assert_eq!(left.count(), 0, "nothing stays of them");
+    });
+}
+
+/// A program that is slow while a pool is opened.
+struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl site::Front for Slow {
+    fn opened(&self, _pool: &Arc<pool::Pool>) {
+        // only the first waits
+        if let Ok(go_on) = self.0.try_lock() {
+            let _waited = go_on.recv_timeout(Duration::from_secs(30));
+        }
+    }
+}
+
+#[test]
+fn who_looks_at_a_pool_does_not_wait_until_another_has_opened_it() {
+    in_own_state("who_looks_at_a_pool_does_not_wait_until_another_has_opened_it", |dir| {
+        let (first, session) = machine();
+        create(&session, dir);
+        new_fs(&session, "t/fs").unwrap();
+        first.close("t").unwrap();
+        let (go_on, waits) = std::sync::mpsc::channel();
+        let machine = Machine::new(Site::new(Arc::new(Slow(std::sync::Mutex::new(waits)))));
+        let own = machine.own_session(Caller::default());
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| site::records::lock_names(&Silent).map(drop).map_err(|e| e.to_string()));
-            thread::sleep(Duration::from_secs(2));
-            drop(names);
-            assert_eq!(waiting.join().unwrap(), Ok(()));
+            let opening = scope.spawn(|| machine.open("t").map_err(|e| e.errno));
+            thread::sleep(Duration::from_secs(1));
+            assert!(!opening.is_finished());
+            let begun = Instant::now();
+            let listed = own.call(Ioc::DatasetListNext, "t", &NvList::new()).unwrap();
+            assert!(!opening.is_finished() && listed.len() == 1, "{:?}", begun.elapsed());
+            go_on.send(()).unwrap();
+            assert_eq!(opening.join().unwrap(), Ok(()));
         });
     });
 }

@@ -3,11 +3,12 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base::Errno;
+use base::{Errno, Guid};
 use control::{Caller, Canceller, Ioc, NewVdevs};
 use nvlist::NvList;
 use site::import::How;
@@ -18,6 +19,8 @@ use zpl::live::{Cred, NewFile, Zfs};
 
 /// No wait of these tests is as long.
 const LONG: Duration = Duration::from_secs(60);
+
+const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 
 /// Takes the devices of the pool away, and brings them back.
 fn move_devices(dir: &Path, are_away: bool) {
@@ -298,34 +301,91 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Imports the pool `t`, whose devices are taken away as soon as they are locked: the first txg finds them gone. Then does `then`; and gives what came of the import. One that was done
-/// before the devices were gone is made again.
-fn import_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+/// Devices that go while a pool becomes one of the machine.
+struct Going<'a> {
+    /// Whether they go now.
+    when: &'a dyn Fn(&Imported) -> bool,
+    /// What is done while the pool waits for them.
+    then: &'a dyn Fn(&Imported),
+    /// Undoes what was done before they were gone.
+    again: &'a dyn Fn(),
+    /// Whether a request that fails is made again as well.
+    must_wait: bool,
+}
+
+/// Makes the pool `t` one of the machine by `request`, and takes its devices away: the next txg finds them gone. Gives what came of the request; one that was done before is made again.
+fn without_devices(
+    dir: &Path,
+    request: impl Fn() -> Result<(), Errno> + Sync,
+    Going { when, then, again, must_wait }: Going<'_>,
+) -> Result<(), Errno> {
     let paths = ["a", "b"].map(|name| dir.join(name));
     let begun = Instant::now();
     loop {
-        let found = vdev::import::scan(&paths).unwrap().remove(0);
-        let record = Imported { guid: found.guid, devices: paths.to_vec(), ..Imported::default() };
-        let input = How::default().request(&found, NvList::new());
-        let (is_suspended, imported) = thread::scope(|scope| {
-            let importing = scope.spawn(|| session.call(Ioc::PoolImport, "t", &input).map(drop).map_err(|e| e.errno));
-            until(|| importing.is_finished() || site::writing::is_used(&record));
+        let record = Imported { devices: paths.to_vec(), ..Imported::default() };
+        let (is_suspended, done) = thread::scope(|scope| {
+            let waiting = scope.spawn(&request);
+            until(|| waiting.is_finished() || when(&record));
             move_devices(dir, true);
-            until(|| importing.is_finished() || site::suspended::of(found.guid).is_some());
-            let is_suspended = !importing.is_finished();
+            let guid = || suspended_pool(dir);
+            until(|| waiting.is_finished() || guid().is_some());
+            let is_suspended = !waiting.is_finished();
             if is_suspended {
-                then(&record);
+                then(&Imported { guid: guid().unwrap_or_default(), ..record });
             }
-            until(|| importing.is_finished());
-            (is_suspended, importing.join().unwrap())
+            until(|| waiting.is_finished());
+            (is_suspended, waiting.join().unwrap())
         });
-        if is_suspended || imported.is_err() {
-            return imported;
+        if is_suspended || (done.is_err() && !must_wait) {
+            return done;
         }
-        assert!(begun.elapsed() < LONG, "it is always imported before its devices are gone");
+        assert!(begun.elapsed() < LONG, "it is always done before its devices are gone: {done:?}");
         move_devices(dir, false);
-        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        again();
     }
+}
+
+/// The pool that is suspended; there is one at most.
+fn suspended_pool(dir: &Path) -> Option<Guid> {
+    let names =
+        std::fs::read_dir(dir.join("state")).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut guids = names.filter_map(|name| name.strip_suffix(".suspended")?.parse().ok().map(Guid));
+    guids.find(|guid| site::suspended::of(*guid).is_some())
+}
+
+/// Imports the pool `t` so.
+fn import_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+    let found = vdev::import::scan(&["a", "b"].map(|name| dir.join(name))).unwrap().remove(0);
+    let input = How::default().request(&found, NvList::new());
+    drop(found);
+    let import = || session.call(Ioc::PoolImport, "t", &input).map(drop).map_err(|e| e.errno);
+    let export = || drop(session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap());
+    let going = Going { when: &site::writing::is_used, then: &then, again: &export, must_wait: false };
+    without_devices(dir, import, going)
+}
+
+/// Creates the pool `t` so.
+fn create_without_devices(dir: &Path, session: &Session, then: impl Fn(&Imported)) -> Result<(), Errno> {
+    let paths = ["a", "b"].map(|name| dir.join(name));
+    let new_files = || paths.iter().for_each(|path| std::fs::File::create(path).unwrap().set_len(96 << 20).unwrap());
+    let words: Vec<String> =
+        ["mirror".into()].into_iter().chain(paths.iter().map(|path| path.display().to_string())).collect();
+    let config = NewVdevs { spec: VdevSpec::parse(&words).unwrap(), ..NewVdevs::default() }.to_list();
+    let input = list(&[("config", config.into())]);
+    let create = || session.call(Ioc::PoolCreate, "t", &input).map(drop).map_err(|e| e.errno);
+    let again = || {
+        let _undone = session.call(Ioc::PoolDestroy, "t", &NvList::new());
+        new_files();
+    };
+    new_files();
+    // its first txg is on the devices
+    let has_uberblock = |_: &Imported| {
+        let mut ring = vec![0; 128 << 10];
+        let read = std::fs::File::open(&paths[0]).and_then(|file| file.read_exact_at(&mut ring, 128 << 10));
+        read.is_ok() && ring.chunks(8).any(|word| word == UBERBLOCK_MAGIC.to_ne_bytes())
+    };
+    let going = Going { when: &has_uberblock, then: &then, again: &again, must_wait: true };
+    without_devices(dir, create, going)
 }
 
 #[test]
@@ -370,6 +430,144 @@ fn an_import_that_fails_as_devices_go_leaves_nothing_behind() {
         let found = vdev::import::scan(&["a", "b"].map(|name| dir.join(name))).unwrap().remove(0);
         assert_eq!(site::suspended::of(found.guid), None);
         session.call(Ioc::PoolImport, "t", &How::default().request(&found, NvList::new())).unwrap();
+        machine.close("t").unwrap();
+    });
+}
+
+#[test]
+fn a_pool_that_is_suspended_while_it_is_created_can_be_cleared_and_closed() {
+    in_own_state("a_pool_that_is_suspended_while_it_is_created_can_be_cleared_and_closed", |dir| {
+        let (machine, session) = machine();
+        let other = machine.own_session(Caller::default());
+        let (_site, _elsewhere, elsewhere) = sited();
+        for clears in [&other, &elsewhere] {
+            let cleared = create_without_devices(dir, &session, |_| {
+                assert_eq!(new_fs(&other, "t/none"), Err(Errno::EAGAIN));
+                move_devices(dir, false);
+                clears.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+            });
+            assert_eq!(cleared, Ok(()));
+            new_fs(&other, "t/after").unwrap();
+            session.call(Ioc::PoolDestroy, "t", &NvList::new()).unwrap();
+        }
+        let closed = create_without_devices(dir, &session, |_| machine.close("t").unwrap());
+        assert!(closed.is_err() && machine.open_pools().is_empty());
+    });
+}
+
+#[test]
+fn a_pool_that_another_process_waits_to_import_is_cleared_there() {
+    in_own_state("a_pool_that_another_process_waits_to_import_is_cleared_there", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let (_site, _other, other) = sited();
+        let cleared = import_without_devices(dir, &session, |_| {
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!((cleared, machine.open_pools().len()), (Ok(()), 1));
+    });
+}
+
+#[test]
+fn a_suspended_import_keeps_its_name_and_no_other() {
+    in_own_state("a_suspended_import_keeps_its_name_and_no_other", |dir| {
+        base::tunable::BUSY_WAIT.set(2);
+        let (machine, session) = machine();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let file = dir.join("other");
+        std::fs::File::create(&file).unwrap().set_len(96 << 20).unwrap();
+        let spec = VdevSpec::parse(&[file.display().to_string()]).unwrap();
+        let input = list(&[("config", NewVdevs { spec, ..NewVdevs::default() }.to_list().into())]);
+        let other = machine.own_session(Caller::default());
+        let new_pool = |name: &str| other.call(Ioc::PoolCreate, name, &input).map(drop).map_err(|e| e.errno);
+        let cleared = import_without_devices(dir, &session, |_| {
+            assert!(new_pool("t").is_err());
+            assert_eq!(new_pool("u"), Ok(()));
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!((cleared, machine.open_pools().len()), (Ok(()), 2));
+    });
+}
+
+#[test]
+fn a_pool_that_waits_for_its_devices_is_not_taken() {
+    in_own_state("a_pool_that_waits_for_its_devices_is_not_taken", |dir| {
+        let (machine, session) = machine();
+        create(&session, dir);
+        session.call(Ioc::PoolExport, "t", &NvList::new()).unwrap();
+        let other = machine.own_session(Caller::default());
+        let take = || {
+            thread::scope(|scope| {
+                let taking = scope.spawn(|| machine.take("t").is_none());
+                until(|| taking.is_finished());
+                assert!(taking.join().unwrap());
+            });
+            move_devices(dir, false);
+            other.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        };
+        assert_eq!(import_without_devices(dir, &session, |_| take()), Ok(()));
+        session.call(Ioc::PoolDestroy, "t", &NvList::new()).unwrap();
+        assert_eq!(create_without_devices(dir, &session, |_| take()), Ok(()));
+        assert!(machine.take("t").is_some());
+    });
+}
+
+#[test]
+fn a_new_pool_does_not_take_the_record_of_an_import_that_was_quicker() {
+    in_own_state("a_new_pool_does_not_take_the_record_of_an_import_that_was_quicker", |dir| {
+        let (machine, session) = machine();
+        let (site, _elsewhere, elsewhere) = sited();
+        let created = create_without_devices(dir, &session, |_| {
+            move_devices(dir, false);
+            let found = vdev::import::scan(&["a", "b"].map(|name| dir.join(name))).unwrap().remove(0);
+            let how = How { name: Some("u".to_owned()), readonly: true, ..How::default() };
+            elsewhere.call(Ioc::PoolImport, "u", &how.request(&found, NvList::new())).unwrap();
+            elsewhere.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
+        assert_eq!((created, machine.open_pools().len()), (Err(Errno::EEXIST), 0));
+        let names: Vec<String> = site.all().unwrap().into_iter().map(|record| record.name).collect();
+        assert_eq!(names, ["u"]);
+    });
+}
+
+/// A program that is told of a suspended pool, and then lets go what another looks into.
+struct LetsGo(std::sync::Mutex<Option<std::fs::File>>);
+
+impl site::Front for LetsGo {
+    fn suspended(&self, _pool: &pool::SuspendedPool) {
+        let file = self.0.lock().unwrap().take();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(file);
+        });
+    }
+}
+
+#[test]
+fn a_suspended_pool_is_shown_though_another_just_looks_for_it() {
+    in_own_state("a_suspended_pool_is_shown_though_another_just_looks_for_it", |dir| {
+        let (site, machine, session) = sited();
+        create(&session, dir);
+        let guid = site.find("t").unwrap().unwrap().guid;
+        machine.close("t").unwrap();
+        let file = std::fs::File::create(dir.join("state").join(format!("{guid}.suspended"))).unwrap();
+        file.lock_shared().unwrap();
+        let front = std::sync::Arc::new(LetsGo(std::sync::Mutex::new(Some(file))));
+        let machine = Machine::new(site::Site::new(front));
+        let session = machine.own_session(Caller::default());
+        new_fs(&session, "t/before").unwrap();
+        move_devices(dir, true);
+        let waiting = machine.own_session(Caller::default());
+        thread::scope(|scope| {
+            scope.spawn(move || drop(new_fs(&waiting, "t/waits")));
+            until(|| site::suspended::of(guid).is_some_and(|pool| !pool.vdevs.is_empty()));
+            move_devices(dir, false);
+            session.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+        });
         machine.close("t").unwrap();
     });
 }

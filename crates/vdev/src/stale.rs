@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Guid, Txg};
+use ondisk::Dva;
 
 use crate::config::{VdevConfig, VdevType};
 use crate::diagnosis::Verdict;
@@ -46,6 +47,15 @@ impl VdevTree {
     #[must_use]
     pub fn is_missed(&self, birth: Txg) -> bool {
         self.stale_leaves().any(|leaf| leaf.misses(birth))
+    }
+
+    /// Whether a leaf that is absent or out of use did not miss what was born in `birth`, and so may have a part of what lies at `dva`. Where the parts of a
+    /// gang block are, or of what was on a removed vdev, is not looked up: then each leaf of the pool may.
+    #[must_use]
+    pub fn may_be_elsewhere(&self, dva: Dva, birth: Txg) -> bool {
+        let top = self.top(dva.vdev()).filter(|top| top.is_concrete() && !dva.is_gang());
+        let vdevs = top.map_or(self.config(), TopVdev::config);
+        vdevs.leaves().filter_map(|leaf| self.leaf(leaf.guid)).any(|leaf| !leaf.is_usable() && !leaf.misses(birth))
     }
 
     /// Notes, of the devices that are not up to date, those that are away in `txg`, while others like them are brought up to date.

@@ -2,7 +2,7 @@ use std::fmt;
 
 use base::Errno;
 use ondisk::Dva;
-use vdev::LeafFault;
+use vdev::{FaultKind, LeafFault};
 
 use crate::Bookmark;
 
@@ -74,6 +74,16 @@ impl CopyFailures {
             Fault::Checksum { .. } | Fault::Gang(_) => true,
             Fault::GangMember { cause, .. } => cause.is_checksum(),
             Fault::Device(_) | Fault::Codec(_) => false,
+        })
+    }
+
+    /// True if a device that may hold a copy, or a part of one, did not answer.
+    fn lack_answers(&self) -> bool {
+        let unanswered = |leaves: &[LeafFault]| leaves.iter().any(|leaf| leaf.kind == FaultKind::Io);
+        self.0.iter().any(|copy| match &copy.fault {
+            Fault::Device(_) => true,
+            Fault::GangMember { cause, .. } => cause.lack_answers(),
+            fault => unanswered(fault.leaves()),
         })
     }
 }
@@ -268,6 +278,12 @@ impl Error {
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         matches!(self, Error::Io { .. } | Error::Overtaken { .. })
+    }
+
+    /// True if a device that may hold the block did not answer, whatever the others said: the block may be readable when it answers again.
+    #[must_use]
+    pub fn lacks_answers(&self) -> bool {
+        self.is_unanswered() || matches!(self, Error::Checksum { copies, .. } if copies.lack_answers())
     }
 
     /// No copy could be used: [`Error::Checksum`] or [`Error::Io`].

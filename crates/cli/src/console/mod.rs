@@ -311,12 +311,14 @@ pub(crate) fn path(said: impl AsRef<Path>) -> PathBuf {
 }
 
 /// The location of a key, with a relative path from the directory of the console.
-pub(crate) fn location(said: &str) -> Cow<'_, str> {
+pub(crate) fn location(said: &str) -> Cow<'_, OsStr> {
     match (&current().directory, said.strip_prefix("file://")) {
         (Some(directory), Some(file)) if !file.starts_with('/') => {
-            format!("file://{}", directory.join(file).display()).into()
+            let mut location = OsString::from("file://");
+            location.push(directory.join(file));
+            location.into()
         }
-        _ => said.into(),
+        _ => OsStr::new(said).into(),
     }
 }
 
@@ -462,9 +464,11 @@ pub(crate) fn in_test<R>(work: impl FnOnce() -> R) -> R {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
-    fn in_directory(directory: &str) -> Arc<Running> {
+    fn in_directory(directory: impl Into<PathBuf>) -> Arc<Running> {
         let console = Console::of_process().unwrap();
         Running::new(Console { directory: Some(directory.into()), ..console }, &[])
     }
@@ -493,7 +497,12 @@ mod tests {
             assert_eq!(as_said(Path::new("x"), Path::new("/a")), Path::new("."));
             assert_eq!([path("x/"), path(""), path("/x")].map(|path| path.display().to_string()), ["/a/x/", "", "/x"]);
             assert_eq!(absolute("x").unwrap(), Path::new("/a/x"));
-            assert_eq!(["file://k", "file:///k", "prompt"].map(location), ["file:///a/k", "file:///k", "prompt"]);
+            let located = |said| location(said).to_str().unwrap().to_owned();
+            assert_eq!(["file://k", "file:///k", "prompt"].map(located), ["file:///a/k", "file:///k", "prompt"]);
+        });
+        // a directory need not be text
+        in_directory(OsStr::from_bytes(b"/a\xff")).enter(|| {
+            assert_eq!(location("file://k").as_bytes(), b"file:///a\xff/k");
         });
     }
 }

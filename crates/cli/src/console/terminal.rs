@@ -21,7 +21,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// The terminal that standard error is; `None` if it is no terminal, or one that cannot move its cursor.
     pub(crate) fn new() -> Option<Screen> {
-        let is_dumb = var("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
+        let is_dumb = var("TERM").is_none_or(|name| name == "dumb");
         (super::stderr_is_terminal() && !is_dumb).then(|| Screen { terminal: super::stderr(), drawn: Mutex::default() })
     }
 

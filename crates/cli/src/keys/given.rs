@@ -32,7 +32,7 @@ fn try_from(query: &Query, root: &str, given: &str) -> bool {
     }
     let Ok(Root { location, .. }) = Root::find(query, root) else { return false };
     let can_be_asked = location != "prompt" || console::stdin_is_terminal();
-    can_be_asked && !waits(&console::location(&location)) && load(query, root, None).is_ok()
+    can_be_asked && !waits(console::location(&location)) && load(query, root, None).is_ok()
 }
 
 /// Loads the keys that this command was given into a pool.

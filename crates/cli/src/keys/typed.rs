@@ -48,7 +48,7 @@ fn with_material(
 /// The bytes at a location.
 pub(super) fn material(root: &str, location: &str, format: KeyFormat) -> Result<Secret, String> {
     if location != "prompt" {
-        return of_file(&console::location(location), format);
+        return of_file(console::location(location), format);
     }
     no_core_dumps();
     if !console::stdin_is_terminal() {

@@ -151,7 +151,7 @@ const VERBS: &[Verb] = &[
         run: kstat::run,
     },
     Verb {
-        name: "nbd",
+        name: NBD,
         usage: "nbd [-r] [-u|--unix PATH] [-l|--listen ADDR[:PORT]] [-c|--connections N] [--with-log] VOLUME[@SNAP] ...",
         about: "serve volumes and their snapshots over NBD, on a Unix socket, a port of TCP or both, until it is told to end (SIGTERM,\n\
                 \t\tSIGINT); exports have the names of their datasets, the first is the default one; with -r for reading only.\n\
@@ -182,6 +182,8 @@ const VERBS: &[Verb] = &[
 
 /// The verb that is about all pools.
 const SERVE: &str = "serve";
+/// The verb that serves volumes, in a process of its own.
+const NBD: &str = "nbd";
 
 impl Verb {
     /// Its options: most verbs are about targets, and have the common ones as well.
@@ -195,7 +197,7 @@ impl Verb {
 
 /// Returns whether this is a verb that opens imported pools, with arguments that can be understood.
 pub(crate) fn opens_imported(name: &str, args: &[OsString]) -> bool {
-    let Some(verb) = VERBS.iter().find(|verb| verb.name == name && name != SERVE) else { return false };
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == name && ![SERVE, NBD].contains(&name)) else { return false };
     let (options, longs) = verb.options();
     args::parse(&format!(":{options}"), &longs, args).is_ok_and(|parsed| !parsed.has('d'))
 }

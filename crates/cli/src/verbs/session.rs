@@ -269,7 +269,7 @@ impl Session {
         let at = at.map(|p| p.value.to_string()).unwrap_or_default();
         let takes = match at.as_str() {
             "prompt" => console::stdin_is_terminal(),
-            _ if self.devices.is_empty() && !site::keys::waits(&console::location(&at)) => {
+            _ if self.devices.is_empty() && !site::keys::waits(console::location(&at)) => {
                 !here().record(pool).is_some_and(|record| record.unloaded.contains(&info.root_dir))
             }
             _ => false,

@@ -3,6 +3,7 @@
 use base::Guid;
 use control::Ioc;
 use nvlist::NvList;
+use site::suspended::Suspended;
 use site::{Imported, Query, suspended};
 
 use super::vdevs::Vdevs;
@@ -25,12 +26,29 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if (call.args.has('n') || call.args.has('X')) && !call.args.has('F') {
         return Err(usage("-n or -X only meaningful with -F"));
     }
+    if here().find(&pool)?.is_none()
+        && let Some((guid, suspended)) = suspended::named(&pool)
+    {
+        // another process is importing or creating it
+        let doing = doing(device.as_deref().unwrap_or(&pool));
+        let find = |wanted: String| suspended.vdev(&wanted).ok_or_else(|| failed(format!("{doing}: {NO_DEVICE}")));
+        return clear_elsewhere(guid, &suspended, device.map(find).transpose()?, &doing).map(|()| 0);
+    }
     Ok(pools::for_each_record(&[pool], |record| clear(record, device.as_deref()))?.0)
 }
 
+fn doing(name: &str) -> String {
+    format!("cannot clear errors for {name}")
+}
+
+/// Has a suspended pool cleared by the process that has it open.
+fn clear_elsewhere(guid: Guid, suspended: &Suspended, vdev: Option<Guid>, doing: &str) -> Result<(), Failure> {
+    let cleared = suspended::clear(guid, suspended, vdev);
+    cleared.map_err(|cause| failed(format!("{doing}: I/O error\n{cause}")))
+}
+
 fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
-    let name = device.unwrap_or(&record.name);
-    let doing = format!("cannot clear errors for {name}");
+    let doing = doing(device.unwrap_or(&record.name));
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
     if let Some(suspended) = suspended::of(record.guid) {
         // the process that has it open does it; while the devices cannot be read, that knows the names
@@ -39,8 +57,7 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
             Err(_) => suspended.vdev(wanted).ok_or_else(|| cannot(NO_DEVICE)),
         };
         let vdev = device.map(find).transpose()?;
-        let cleared = suspended::clear(record.guid, &suspended, vdev);
-        return cleared.map_err(|cause| cannot(&format!("I/O error\n{cause}")));
+        return clear_elsewhere(record.guid, &suspended, vdev, &doing);
     }
     let vdev = device.map(|wanted| find(&pools::query(record)?, wanted, &doing)).transpose()?;
     let spa = writable::open(record, &doing)?;

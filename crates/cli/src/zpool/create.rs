@@ -190,7 +190,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     let mut input = new.request(ashift.filter(|ashift| *ashift != 0), &shared);
     input.insert("props", pool_props_list(options, &features, props, &root, key.as_ref()));
     // time may have passed while the key was typed
-    let names = records::lock_names(&**here().front())?;
+    let names = records::reserve(&**here().front(), visible, None)?;
     check_name()?;
     let control = make(name, &input).map_err(cannot)?;
     let spa = control.spa();

@@ -153,7 +153,8 @@ impl Spa {
             view_base: ViewBase::new(name.clone(), Guid(guid), options.altroot.clone(), options.arc_bytes, &hooks.env),
             name,
             guid: Guid(guid),
-            hooks: hooks.clone(),
+            // there is no pool yet that somebody could clear
+            hooks: Hooks { never_suspends: true, ..hooks.clone() },
             zio,
             mos,
             space,
@@ -166,7 +167,7 @@ impl Spa {
         spa.fill_new_pool(&tx, &new.spares, &new.l2cache, options)?;
         spa.sync_first(&tx)?;
         drop(spa);
-        let spa = reopen(&new.devices, import, hooks)?;
+        let spa = reopen(new.devices, import, hooks)?;
         spa.notify("config_sync", &NvList::new());
         spa.notify("pool_create", &NvList::new());
         Ok(spa)
@@ -324,11 +325,11 @@ pub(crate) fn stored(value: &crate::Value) -> ZapValue {
 }
 
 /// Opens the new pool like any other, so that everything works on what is on the devices.
-fn reopen(devices: &HashMap<Guid, Arc<dyn Device>>, import: ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
-    let found = devices.values().map(|device| (PathBuf::from(device.name()), device.clone())).collect();
-    let candidates = vdev::import::scan_devices(found);
-    let candidate = candidates.first().ok_or_else(|| Error::NoUberblock("the new pool is not found".to_string()))?;
-    Spa::import(candidate, &import, hooks)
+fn reopen(devices: HashMap<Guid, Arc<dyn Device>>, import: ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+    let found = devices.into_values().map(|device| (PathBuf::from(device.name()), device)).collect();
+    let candidate = vdev::import::scan_devices(found).into_iter().next();
+    let candidate = candidate.ok_or_else(|| Error::NoUberblock("the new pool is not found".to_string()))?;
+    Spa::import_own(candidate, &import, hooks)
 }
 
 /// Writes the labels of spares and caches: they are not in a pool's tree, and their labels name no pool.

@@ -6,8 +6,11 @@
 
 mod kept;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use codec::crypt::{WrappingKey, Zeroizing};
 use control::{Failed, Ioc};
@@ -92,11 +95,12 @@ impl<'a> Root<'a> {
 ///
 /// # Errors
 /// As [`Root::find`].
-pub fn of_file(location: &str, format: KeyFormat) -> Result<Secret, String> {
+pub fn of_file(location: impl AsRef<OsStr>, format: KeyFormat) -> Result<Secret, String> {
     no_core_dumps();
-    match location.split_once("://") {
-        Some(("file", path)) => {
-            let opened = File::open(path);
+    let location = location.as_ref();
+    match location.to_string_lossy().split_once("://") {
+        Some(("file", _)) => {
+            let opened = File::open(path_of(location).unwrap_or(Path::new("")));
             let file = opened.map_err(|e| format!("Failed to open key material file: {}", cause(&e)))?;
             read_key(file, format)
         }
@@ -172,9 +176,14 @@ pub fn wrapping_key(bytes: &[u8], format: KeyFormat, salt: u64, iters: u64) -> R
 /// Returns whether a key location exists and is not a regular file: a pipe, a terminal, or a device, from which a read
 /// may block for ever. Such a location is opened only for a caller that asked for it.
 #[must_use]
-pub fn waits(location: &str) -> bool {
-    let path = location.strip_prefix("file://").map(std::fs::metadata);
-    path.is_some_and(|found| found.is_ok_and(|found| !found.is_file()))
+pub fn waits(location: impl AsRef<OsStr>) -> bool {
+    let found = path_of(location.as_ref()).map(std::fs::metadata);
+    found.is_some_and(|found| found.is_ok_and(|found| !found.is_file()))
+}
+
+/// The path of a location that is a file. It need not be text.
+fn path_of(location: &OsStr) -> Option<&Path> {
+    location.as_bytes().strip_prefix(b"file://").map(|path| Path::new(OsStr::from_bytes(path)))
 }
 
 /// Reads a key: a raw key is all of the input, any other key is one line.

@@ -140,9 +140,9 @@ impl Session {
                 Ok(())
             }
             Err(failed) => {
-                // the error is what counts
+                // the error is what counts; a pool that is not imported is in use by nobody
                 let _forgotten = records::forget(guid);
-                let _closed = self.machine.close_written(&spa);
+                let _exported = self.machine.leave_written(&spa, || spa.export());
                 filling.empty();
                 Err(failed)
             }

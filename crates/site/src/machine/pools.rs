@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use base::{Errno, Guid};
-use control::{AllKept, Failed};
+use control::{AllKept, Failed, Ioc};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pool::{Pool, Spa};
 
@@ -28,6 +28,8 @@ pub(super) struct Place {
     open: RwLock<Option<Open>>,
     /// The record of what is in it, and its pool if that is open for a change: they are known without the lock, which a request may have for as long as devices are away.
     known: Mutex<Option<Known>>,
+    /// Whether its pool is being opened, imported or created.
+    is_opening: AtomicBool,
     /// The pool that the program has open besides, and whether that is ready.
     besides: Mutex<Option<(Weak<Spa>, Arc<Shared>)>>,
 }
@@ -73,6 +75,11 @@ impl Place {
     /// Lets others see a pool that is about to be in it: it can be cleared and closed, should it be suspended meanwhile.
     pub(super) fn expect(&self, record: Imported, spa: &Arc<Spa>) {
         *self.known.lock() = Some((record, Some((Arc::downgrade(spa), Arc::default()))));
+        self.is_opening.store(true, Ordering::Relaxed);
+    }
+
+    fn is_opening(&self) -> bool {
+        self.is_opening.load(Ordering::Relaxed) && self.spa().is_some_and(|spa| !spa.is_stopped())
     }
 
     /// Whether a pool of this name is in it, or about to be.
@@ -100,13 +107,33 @@ impl Place {
         }
     }
 
-    /// What is in it, if that is suspended: it takes no request that would wait for its devices, so that it can be used without the lock; and who has the lock may wait for it to
-    /// be cleared.
-    fn suspended(&self) -> Option<Open> {
+    /// What is in it, if that is suspended: who has the lock may wait for it to be cleared. A request that waits for devices is refused, before it has the pool: that may be cleared meanwhile, and
+    /// who is opening it comes first.
+    fn suspended(&self, by: Use) -> Option<Result<Open, Failed>> {
         let (record, spa) = self.known.lock().clone()?;
         let (spa, shared) = spa?;
-        let spa = spa.upgrade().filter(|spa| spa.suspended().is_some())?;
-        Some(Open { record, held: Held::Writing(spa), shared })
+        let spa = spa.upgrade()?;
+        let cause = spa.suspended()?;
+        let open = Open { record, held: Held::Writing(spa), shared };
+        Some(if by.suspended_too { Ok(open) } else { Err(control::Error::Suspended(cause).into()) })
+    }
+}
+
+/// The use that a request makes of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// Whether it is made to a suspended pool as well.
+    suspended_too: bool,
+    /// Whether it waits until the pool is open.
+    waits: bool,
+}
+
+impl Use {
+    pub(super) const OPEN: Use = Use { suspended_too: true, waits: true };
+
+    /// The use that requests of this kind make.
+    pub(super) fn by(ioc: Ioc) -> Use {
+        Use { suspended_too: !ioc.pool_check().suspended, waits: !ioc.looks() }
     }
 }
 
@@ -150,9 +177,11 @@ impl<'a> Filling<'a> {
         *known = Some((open.record.clone(), spa));
         drop(known);
         *self.open = Some(open);
+        self.place.is_opening.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn empty(&mut self) -> Option<Open> {
+        self.place.is_opening.store(false, Ordering::Relaxed);
         *self.place.known.lock() = None;
         self.open.take()
     }
@@ -284,10 +313,11 @@ impl Pools {
         open
     }
 
-    /// Uses a pool if it is open. One that is read, and was exported since, is let go; one that is suspended while it is exported is used nevertheless.
+    /// Uses a pool if it is open. One that is read, and was exported since, is let go; one that is suspended while it is opened or exported is used nevertheless.
     pub(super) fn if_open<R>(
         &self,
         pool: &str,
+        by: Use,
         work: impl FnOnce(&Open) -> Result<R, Failed>,
     ) -> Option<Result<R, Failed>> {
         let place = self.opened(pool)?;
@@ -295,14 +325,17 @@ impl Pools {
             if let Some(open) = place.try_read_for(MOMENT) {
                 break open;
             }
-            if let Some(open) = place.suspended() {
-                return Some(work(&open));
+            if let Some(open) = place.suspended(by) {
+                return Some(open.and_then(|open| work(&open)));
+            }
+            if !by.waits && place.is_opening() {
+                return None;
             }
         };
         let Some(now) = open.as_ref() else {
             // a new pool is not in it before it is made
             drop(open);
-            return place.suspended().map(|open| work(&open));
+            return place.suspended(by).map(|open| open.and_then(|open| work(&open)));
         };
         if !self.is_stale(now) {
             return open.as_ref().filter(|open| open.record.name == pool).map(work);
@@ -331,21 +364,29 @@ impl Pools {
     }
 
     /// Uses a pool, which is opened if it is not open.
-    pub(super) fn with<R>(&self, pool: &str, work: impl FnOnce(&Open) -> Result<R, Failed>) -> Result<R, Failed> {
+    pub(super) fn with<R>(
+        &self,
+        pool: &str,
+        by: Use,
+        work: impl FnOnce(&Open) -> Result<R, Failed>,
+    ) -> Result<R, Failed> {
         let mut work = Some(work);
-        let used = self.if_open(pool, |open| match work.take() {
+        let used = self.if_open(pool, by, |open| match work.take() {
             Some(work) => work(open),
             None => Err(no_such_pool(pool)),
         });
-        let Some(work) = work else { return used.unwrap_or_else(|| Err(no_such_pool(pool))) };
+        let work = match (used, work) {
+            (None, Some(work)) => work,
+            (used, _) => return used.unwrap_or_else(|| Err(no_such_pool(pool))),
+        };
         let place = self.place(self.record(pool)?.guid);
         let mut filling = loop {
             if let Some(filling) = place.try_write_for(MOMENT) {
                 break filling;
             }
             // who opens it may wait for its devices
-            if let Some(open) = place.suspended().filter(|open| open.record.name == pool) {
-                return work(&open);
+            if let Some(open) = place.suspended(by).filter(|_| place.is_of(pool)) {
+                return work(&open?);
             }
         };
         // it may have been exported, or imported under another name, meanwhile
@@ -394,12 +435,12 @@ impl Pools {
 
     /// Lends an imported pool, which is opened if it is not open.
     pub(crate) fn lend(&self, record: &Imported) -> Result<Lent, Failed> {
-        self.with(&record.name, |open| Ok(open.lend()))
+        self.with(&record.name, Use::OPEN, |open| Ok(open.lend()))
     }
 
     /// Lends an imported pool if it is open.
     pub(crate) fn lend_if_open(&self, record: &Imported) -> Option<Lent> {
-        let lent = self.if_open(&record.name, |open| Ok(open.lend()))?;
+        let lent = self.if_open(&record.name, Use::OPEN, |open| Ok(open.lend()))?;
         lent.ok().filter(|lent| lent.open.record.guid == record.guid)
     }
 
@@ -424,7 +465,7 @@ impl Pools {
     pub(crate) fn adopt(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
         let place = self.place(record.guid);
         let mut filling = place.write();
-        records::remember(record)?;
+        records::remember_new(record)?;
         self.site.keep(spa);
         filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
         Ok(())
@@ -477,9 +518,8 @@ impl Pools {
                 return closed.and(Err(busy()));
             }
             places.iter().for_each(|place| place.give_up_suspended());
-            places.retain(|place| match place.try_alone_for(MOMENT) {
-                Some(mut filling) => {
-                    let now = self.close_now(&mut filling);
+            places.retain(|place| match self.close_if_free(place) {
+                Some(now) => {
                     closed = std::mem::replace(&mut closed, Ok(())).and(now);
                     false
                 }
@@ -493,10 +533,22 @@ impl Pools {
     fn close_place(&self, place: &Arc<Place>) -> Result<(), Failed> {
         loop {
             place.give_up_suspended();
-            if let Some(mut filling) = place.try_alone_for(MOMENT) {
-                return self.close_now(&mut filling);
+            if let Some(closed) = self.close_if_free(place) {
+                return closed;
             }
         }
+    }
+
+    /// Closes a pool that nobody uses or makes; waits a moment for that.
+    fn close_if_free(&self, place: &Arc<Place>) -> Option<Result<(), Failed>> {
+        let mut filling = place.try_alone_for(MOMENT)?;
+        if filling.open().is_some() || !place.is_opening() {
+            return Some(self.close_now(&mut filling));
+        }
+        // who creates a pool has no place locked before it is made
+        drop(filling);
+        std::thread::sleep(MOMENT);
+        None
     }
 
     fn close_now(&self, filling: &mut Filling<'_>) -> Result<(), Failed> {
@@ -516,6 +568,15 @@ impl Pools {
 
     /// Closes a pool that was open for a change. It is given up if it is suspended, also while it is closed.
     pub(super) fn close_written(&self, spa: &Arc<Spa>) -> Result<(), Failed> {
+        self.leave_written(spa, || spa.close())
+    }
+
+    /// As [`Pools::close_written`], where `leave` closes it.
+    pub(super) fn leave_written(
+        &self,
+        spa: &Arc<Spa>,
+        leave: impl FnOnce() -> Result<(), pool::Error>,
+    ) -> Result<(), Failed> {
         let (done, ended) = channel::<()>();
         std::thread::scope(|scope| {
             // it goes with the work, however that ends
@@ -534,7 +595,7 @@ impl Pools {
             let _watcher = std::thread::Builder::new().name("close".to_owned()).spawn_scoped(scope, watch);
             let settled = spa.view().map_err(Failed::from).and_then(|view| keys::settle(&view).map_err(opening));
             self.site.hide_changes(spa);
-            let closed = spa.close();
+            let closed = leave();
             drop(done);
             suspended::forget(spa.guid());
             closed?;
@@ -544,14 +605,19 @@ impl Pools {
 
     pub(super) fn take(&self, pool: &str) -> Option<Arc<Spa>> {
         let place = self.opened(pool)?;
-        let mut filling = place.write();
-        match filling.empty()? {
-            Open { held: Held::Writing(spa), .. } => Some(spa),
-            reading => {
-                filling.fill(reading);
-                None
+        let mut filling = loop {
+            if let Some(filling) = place.try_write_for(MOMENT) {
+                break filling;
             }
-        }
+            // whoever waits for its devices has it
+            if place.suspended(Use::OPEN).is_some() {
+                return None;
+            }
+        };
+        let Held::Writing(spa) = &filling.open()?.held else { return None };
+        let spa = spa.clone();
+        filling.empty();
+        Some(spa)
     }
 
     /// Takes requests about a pool that is open, in one of its states.
@@ -578,5 +644,38 @@ impl Drop for Pools {
         if let Err(failed) = self.close_all() {
             tracing::warn!(target: "zuse::site", %failed, "a pool could not be closed");
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use pool::{CreateOptions, Hooks};
+    use vdev::create::{LayoutOptions, VdevSpec, layout};
+    use vdev::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::Silent;
+
+    #[test]
+    fn a_pool_that_is_being_created_is_closed_once_it_is_made_and_not_taken() {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::writable(96 << 20));
+        let spec = VdevSpec::parse(&["/a".to_owned()]).unwrap();
+        let hooks = Hooks::default();
+        let new = layout(&spec, &|_| Some(device.clone()), LayoutOptions::default(), &hooks.env).unwrap();
+        let spa = Spa::create(new, CreateOptions::new("t"), hooks).unwrap();
+        let record = Imported { guid: spa.guid(), name: "t".to_owned(), ..Imported::default() };
+        let pools = Pools::new(Site::new(Arc::new(Silent)));
+        let place = pools.place(spa.guid());
+        place.expect(record.clone(), &spa);
+        assert!(pools.take("t").is_none());
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| pools.close("t").map_err(|failed| failed.errno));
+            std::thread::sleep(3 * MOMENT);
+            assert!(!closing.is_finished(), "there is nothing yet that it could have closed");
+            place.write().fill(Open::new(record, Held::Writing(spa.clone())));
+            assert_eq!(closing.join().unwrap(), Ok(()));
+        });
+        assert!(pools.open_pools().is_empty() && spa.is_stopped());
     }
 }

@@ -12,7 +12,7 @@ use nvlist::NvList;
 use pool::events::News;
 use pool::{Pool, Spa};
 
-use super::pools::{Filling, Held, Open, Pools, busy};
+use super::pools::{Filling, Held, Open, Pools, Use, busy};
 use crate::error::opening;
 use crate::suspended::Suspended;
 use crate::writing::Starts;
@@ -128,9 +128,9 @@ impl Session {
     ) -> Result<R, Failed> {
         ioc.check(input)?;
         if self.is_owner() {
-            return self.machine.with(pool, work);
+            return self.machine.with(pool, Use::by(ioc), work);
         }
-        self.machine.if_open(pool, work).unwrap_or_else(|| {
+        self.machine.if_open(pool, Use::by(ioc), work).unwrap_or_else(|| {
             self.machine.record(pool)?;
             Err(control::Error::NotPermitted(ioc.name()).into())
         })
@@ -141,8 +141,11 @@ impl Session {
         if self.machine.opened(pool).is_some() {
             return None;
         }
-        let guid = self.machine.record(pool).ok()?.guid;
-        Some((guid, suspended::of(guid)?))
+        match self.machine.record(pool) {
+            Ok(record) => Some((record.guid, suspended::of(record.guid)?)),
+            // another process may be importing or creating it
+            Err(_) => suspended::named(pool),
+        }
     }
 
     fn look(
@@ -152,12 +155,13 @@ impl Session {
         input: &NvList,
         cancel: &CancelToken,
     ) -> Result<NvList, Failed> {
-        if let Some(answer) = self.machine.if_open(pool, |open| self.look_at(open, ioc, (name, input), cancel)) {
+        let by = Use::by(ioc);
+        if let Some(answer) = self.machine.if_open(pool, by, |open| self.look_at(open, ioc, (name, input), cancel)) {
             return answer;
         }
         let record = self.machine.record(pool)?;
         if record.readonly && self.is_owner() {
-            return self.machine.with(pool, |open| self.look_at(open, ioc, (name, input), cancel));
+            return self.machine.with(pool, by, |open| self.look_at(open, ioc, (name, input), cancel));
         }
         // another process may write it, and nothing is opened to stay for a stranger
         let mut devices = HashMap::new();
@@ -323,7 +327,9 @@ impl Session {
         let site = &self.machine.site;
         let text = |key: &str| input.get_nvlist("props").and_then(|props| props.get_str(key)).map(str::to_owned);
         let visible = text("tname").unwrap_or_else(|| name.to_owned());
-        let names = records::lock_names(&**site.front()).map_err(opening)?;
+        let invalid = |bad: pool::BadPoolName| pool::Error::InvalidName { name: visible.clone(), why: bad.why() };
+        pool::check_new_pool_name(&visible).map_err(invalid)?;
+        let names = records::reserve(&**site.front(), &visible, None).map_err(opening)?;
         if site.find(&visible).map_err(opening)?.is_some() {
             return Err(opening(Error::NameTaken { name: visible }));
         }
@@ -342,7 +348,7 @@ impl Session {
         let mut filling = place.write();
         let remembered = spa.view().map_err(Failed::from).and_then(|view| {
             let record = Imported { guid: spa.guid(), load_guid: view.load_guid(), ..record };
-            records::remember(&record).map_err(opening)?;
+            records::remember_new(&record).map_err(opening)?;
             Ok(record)
         });
         drop(names);

@@ -74,6 +74,17 @@ fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> R
     Ok((len, times))
 }
 
+/// Who writes to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteBy {
+    /// A caller, who may write as far as the flags of the file allow it.
+    Caller,
+    /// A caller who is going to wait until it is on stable storage.
+    WaitingCaller,
+    /// The kernel, with what it has kept of a caller's write that was allowed then.
+    Kernel,
+}
+
 impl Zfs {
     /// Reads from a file; returns the number of bytes, less than requested only at the end.
     ///
@@ -157,7 +168,7 @@ impl Zfs {
         data: &[u8],
     ) -> Result<(Wrote, Option<Error>), Error> {
         let node = self.znode(id)?;
-        let done = self.write_awaited(cred, &node, offset, data, true)?;
+        let done = self.write_part(cred, &node, offset, data, WriteBy::WaitingCaller)?;
         self.fsync(id)?;
         Ok(done)
     }
@@ -176,42 +187,28 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::write`].
     pub fn write_node(&self, cred: &Cred, node: &Arc<Znode>, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
-        let (wrote, failed) = self.write_awaited(cred, node, offset, data, false)?;
+        let (wrote, failed) = self.write_part(cred, node, offset, data, WriteBy::Caller)?;
         failed.map_or(Ok(wrote.at), Err)
     }
 
-    /// As [`Zfs::write_node`]; `awaited` says that the caller is going to wait for it. If the write fails after its beginning was written,
-    /// returns that and the error.
-    pub(super) fn write_awaited(
+    /// As [`Zfs::write_node`]. If the write fails after its beginning was written, returns that and the error.
+    pub(super) fn write_part(
         &self,
         cred: &Cred,
         node: &Arc<Znode>,
         offset: Option<u64>,
         data: &[u8],
-        awaited: bool,
-    ) -> Result<(Wrote, Option<Error>), Error> {
-        expect_file(node)?;
-        if !data.is_empty() {
-            let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
-            self.may_write(node, start, offset.is_none())?;
-        }
-        self.write_allowed(cred, node, offset, data, awaited)
-    }
-
-    /// As [`Zfs::write_awaited`], whatever the flags of the file say.
-    pub(super) fn write_allowed(
-        &self,
-        cred: &Cred,
-        node: &Arc<Znode>,
-        offset: Option<u64>,
-        data: &[u8],
-        awaited: bool,
+        by: WriteBy,
     ) -> Result<(Wrote, Option<Error>), Error> {
         expect_file(node)?;
         let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
         if data.is_empty() {
             return Ok((Wrote { at: start, len: 0 }, None));
         }
+        if by != WriteBy::Kernel {
+            self.may_write(node, start, offset.is_none())?;
+        }
+        let awaited = by == WriteBy::WaitingCaller;
         let end = start.checked_add(data.len() as u64).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(|| Refusal::FileTooLarge.of(node.id()))?;
         self.end_capability(node)?;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use base::ObjectId;
 
+use super::io::WriteBy;
 use super::{
     AclKind, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode, Zfs,
 };
@@ -80,12 +81,12 @@ impl Vfs for Zfs {
 
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
         let node = self.znode(id)?;
-        self.write_awaited(cred, &node, offset, data, false).map(|(wrote, _)| wrote)
+        self.write_part(cred, &node, offset, data, WriteBy::Caller).map(|(wrote, _)| wrote)
     }
 
     fn write_back(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<Wrote, Error> {
         let node = self.znode(id)?;
-        let (wrote, failed) = self.write_allowed(cred, &node, Some(offset), data, false)?;
+        let (wrote, failed) = self.write_part(cred, &node, Some(offset), data, WriteBy::Kernel)?;
         failed.map_or(Ok(wrote), Err)
     }
 

@@ -22,6 +22,9 @@ use crate::error::{Failure, Outcome, cause, failed, usage};
 use export::{Live, Still};
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
+    if console::is_of_client() {
+        return Err(failed("volumes are not served by the commands of a server"));
+    }
     let targets = targets(parsed)?;
     let options = options(parsed)?;
     // a signal that comes from now on ends it in order

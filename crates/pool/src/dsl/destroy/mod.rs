@@ -220,7 +220,7 @@ impl Spa {
     fn free_log(&self, head: &Live) -> Result<(), Error> {
         // without a readable root block there is no log either; the tree is kept until it can be read
         let Ok(objset) = Objset::open(self.zio().clone(), head.id, &head.phys.bp) else { return Ok(()) };
-        self.frees.add(zil::claim::blocks_of(&objset));
+        self.frees.add(self.log_blocks(&objset));
         Ok(())
     }
 

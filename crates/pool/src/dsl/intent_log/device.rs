@@ -22,7 +22,6 @@ use zil::write::{LogDevice, LogPlaces, Placed, Zil};
 use zio::Bookmark;
 
 use crate::Error;
-use crate::dsl::intent_log::own_blocks;
 use crate::dsl::open_datasets::OpenDataset;
 use crate::spa::{COPIES_MAX, Spa};
 
@@ -73,7 +72,7 @@ impl LogDevice for DatasetLog {
     fn left_behind(&self) -> Result<Vec<BlkPtr>, zil::Error> {
         let spa = self.spa()?;
         let head = self.head(&spa)?;
-        spa.live_mos().and_then(|mos| own_blocks(&mos, &head.objset)).map_err(refused)
+        spa.live_mos().and_then(|mos| spa.own_log_blocks(&mos, &head.objset)).map_err(refused)
     }
 
     fn open(&self) -> Result<Tx, zil::Error> {
@@ -166,6 +165,7 @@ impl Spa {
             let Some(synced) = head.zil.get().and_then(|zil| zil.sync(tx.txg())) else { continue };
             if let Some(header) = synced.header {
                 head.objset.set_zil_header(tx, header)?;
+                self.dsl.logs.unread.lock().remove(&head.id);
             }
             self.frees.add(synced.free);
         }

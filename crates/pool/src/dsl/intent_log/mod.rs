@@ -38,6 +38,8 @@ pub(in crate::dsl) struct Logs {
     found: AtomicBool,
     /// True if a log device is gone, and the import was told to do without what is on it.
     given_up: AtomicBool,
+    /// Datasets that could not be read when the logs were claimed, and the last txg before that: of the chains that they may have only blocks up to it are allocated.
+    unread: Mutex<BTreeMap<ObjectId, Txg>>,
     /// Statistics of all logs.
     pub(in crate::dsl) stats: Arc<ZilStats>,
     replay_meter: Meter,
@@ -51,8 +53,8 @@ struct Logged {
     objset: Arc<Objset>,
 }
 
-/// The name of a dataset for which devices do not answer, and their error.
-type Unanswered = (String, dmu::Error);
+/// A dataset that may be readable when devices answer that do not now, its name, and the error.
+type Unanswered = (ObjectId, String, dmu::Error);
 
 impl Logged {
     fn is_unclaimed(&self) -> bool {
@@ -85,12 +87,15 @@ impl Spa {
     /// then.
     pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, lost_ok: LostLogs) -> Result<Vec<ObjectId>, Error> {
         let (logs, unknown) = with_logs(pool)?;
-        if let Some((name, why)) = unknown.into_iter().next().filter(|_| !lost_ok.unknown) {
+        if let Some((_, name, why)) = unknown.first().filter(|_| !lost_ok.unknown) {
             let why = format!(
-                "whether '{name}' has an intent log cannot be read, and its log would be lost ('zpool import -m' gives it up): {why}"
+                "whether '{name}' has an intent log cannot be read, and its log would be lost ('zpool import -m' gives it up; a pool that is imported \
+                 already needs 'zpool export -F' first): {why}"
             );
             return Err(Error::NotWritable(why));
         }
+        let synced = pool.uberblock().txg;
+        self.dsl.logs.unread.lock().extend(unknown.iter().map(|(id, ..)| (*id, synced)));
         let (logs, claimed): (Vec<Logged>, Vec<Logged>) = logs.into_iter().partition(Logged::is_unclaimed);
         self.dsl.logs.found.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
         let gone = if lost_ok.gone { gone_logs(pool) } else { BTreeSet::new() };
@@ -98,7 +103,7 @@ impl Spa {
         if logs.is_empty() && gone.is_empty() {
             return Ok(Vec::new());
         }
-        let (mos, synced) = (self.live_mos()?, pool.uberblock().txg);
+        let mos = self.live_mos()?;
         let tx = self.txgs().assign(TxObjects::all())?;
         if pool.uberblock().checkpoint_txg.0 != 0 {
             // blocks that they lead to may have been overwritten since the checkpoint
@@ -131,7 +136,9 @@ impl Spa {
         for (log, found) in found {
             if found.is_lost_whole() {
                 tracing::warn!(target: "zuse::zil", pool = self.name(), dataset = log.name, "the intent log is lost");
-                self.give_up(&mos, &tx, &log, head(found.head()))?;
+                // a first block that is younger than the last txg was never allocated
+                let blocks = if found.head().birth() > synced { Vec::new() } else { head(found.head()) };
+                self.give_up(&mos, &tx, &log, blocks)?;
             } else {
                 let mut take = |bp: &BlkPtr| self.zio().claim(tx.txg(), bp).is_ok();
                 tracing::debug!(target: "zuse::zil", pool = self.name(), dataset = log.name, records = found.records(), "claimed");
@@ -160,7 +167,7 @@ impl Spa {
         let found = survey(&objsets, pool.uberblock().txg, 0);
         let mut empty = Vec::new();
         for (log, _) in logs.into_iter().zip(found).filter(|(_, found)| found.is_none()) {
-            let blocks = own_blocks(&mos, &log.objset)?;
+            let blocks = self.own_log_blocks(&mos, &log.objset)?;
             empty.push((log, blocks));
         }
         if empty.is_empty() {
@@ -170,6 +177,21 @@ impl Spa {
         self.sync_task(move |cx| cx.end_logs(empty))?;
         self.close_claimed(&ids);
         Ok(())
+    }
+
+    /// Returns the blocks of a log that belong to its dataset: a clone may have inherited the header that its origin was taken with.
+    fn own_log_blocks(&self, mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
+        let own = objset.phys().zil_header.log.birth() > mos.dataset_phys(objset.id())?.creation_txg;
+        Ok(if own { self.log_blocks(objset) } else { Vec::new() })
+    }
+
+    /// Returns the allocated blocks of a log. Those of one that was given up unread end with what was on disk when the pool was opened: what comes behind was never claimed.
+    pub(in crate::dsl) fn log_blocks(&self, objset: &Arc<Objset>) -> Vec<BlkPtr> {
+        let unread = self.dsl.logs.unread.lock().get(&objset.id()).copied();
+        match unread.filter(|_| objset.phys().zil_header.claim_txg == Txg(0)) {
+            Some(synced) => old_blocks(objset, synced),
+            None => zil::claim::blocks_of(objset),
+        }
     }
 
     fn give_up(&self, mos: &Mos, tx: &Tx, log: &Logged, blocks: Vec<BlkPtr>) -> Result<(), Error> {
@@ -270,12 +292,6 @@ impl TaskCx<'_> {
     }
 }
 
-/// Returns the blocks of a log that belong to its dataset: a clone may have inherited the header that its origin was taken with.
-pub(in crate::dsl) fn own_blocks(mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
-    let own = objset.phys().zil_header.log.birth() > mos.dataset_phys(objset.id())?.creation_txg;
-    Ok(if own { zil::claim::blocks_of(objset) } else { Vec::new() })
-}
-
 /// Fails if the log is not replayed.
 pub(in crate::dsl) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
     if needs_replay(&objset.phys().zil_header) {
@@ -314,8 +330,8 @@ fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
     Ok(logs)
 }
 
-/// Returns the datasets that have logs, and the names of those for which devices do not answer. Datasets that are unreadable otherwise, and
-/// incomplete receives, are left out: their logs cannot be read or do not exist.
+/// Returns the datasets that have logs, and those that may be readable when devices answer that do not now. Datasets that no device can make readable
+/// are left out with their logs, as in OpenZFS, and so are incomplete receives, which have none.
 fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<Unanswered>), Error> {
     let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
@@ -328,8 +344,13 @@ fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<Unanswered>), Error> 
         match Objset::open(pool.zio().clone(), dataset.id(), &phys.bp) {
             Ok(objset) if objset.phys().zil_header.log.is_hole() => None,
             Ok(objset) => Some(Ok(Logged { id: dataset.id(), name, dir: phys.dir_obj, objset })),
-            Err(error) if error.is_unanswered() => Some(Err((name, error))),
-            Err(_) => None,
+            Err(error) if error.lacks_answers() || may_be_elsewhere(pool, &phys.bp, &error) => {
+                Some(Err((dataset.id(), name, error)))
+            }
+            Err(error) => {
+                tracing::warn!(target: "zuse::zil", pool = pool.name(), dataset = name, %error, "cannot be read, and counts as without an intent log");
+                None
+            }
         }
     };
     let (mut logs, mut unknown) = (Vec::new(), Vec::new());
@@ -340,6 +361,13 @@ fn with_logs(pool: &Arc<Pool>) -> Result<(Vec<Logged>, Vec<Unanswered>), Error> 
         }
     }
     Ok((logs, unknown))
+}
+
+/// Returns whether a device that was not asked, as it is absent or out of use, may have a block of which no copy that was read is right.
+fn may_be_elsewhere(pool: &Pool, bp: &BlkPtr, error: &dmu::Error) -> bool {
+    let tree = pool.zio().tree();
+    matches!(error, dmu::Error::Zio(zio::Error::Checksum { .. }))
+        && bp.dvas().any(|dva| tree.may_be_elsewhere(dva, bp.birth_physical()))
 }
 
 /// Returns the blocks of a chain, up to the first one that is younger than the last synced txg.
