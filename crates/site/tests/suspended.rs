@@ -540,10 +540,11 @@ struct LetsGo(std::sync::Mutex<Option<std::fs::File>>);
 impl site::Front for LetsGo {
     fn suspended(&self, _pool: &pool::SuspendedPool) {
         let file = self.0.lock().unwrap().take();
-        thread::spawn(move || {
+        let let_go = move || {
             thread::sleep(Duration::from_millis(100));
             drop(file);
-        });
+        };
+        thread::Builder::new().name("lets-go".to_owned()).spawn(let_go).unwrap();
     }
 }
 
