@@ -51,8 +51,10 @@ pub(crate) fn needs_server(argv: &[OsString]) -> bool {
     let args = match words.next().and_then(name).as_deref() {
         Some(MOUNT_HELPER) => return true,
         Some("zfs") => argv.get(1..),
-        // with a key for the command, or without
-        _ => argv.iter().position(|word| word == "zfs").and_then(|at| argv.get(at + 1..)),
+        _ => match argv.get(1..).map(behind_keys) {
+            Some([tool, args @ ..]) if tool == "zfs" => Some(args),
+            _ => None,
+        },
     };
     let parsed = args.and_then(|args| zfs::TOOL.parse(args));
     parsed.is_some_and(|(verb, args)| verb == "mount" && (args.has('a') || args.has('R') || !args.names().is_empty()))
@@ -77,14 +79,19 @@ fn opens_pools(tool: &Tool, args: &[OsString]) -> bool {
     }
 }
 
-/// The arguments of `zuse`.
-fn of_zuse(mut args: &[OsString]) -> bool {
+/// What follows the keys for the command.
+fn behind_keys(mut args: &[OsString]) -> &[OsString] {
     while let [flag, _, rest @ ..] = args
         && flag == "-L"
     {
         args = rest;
     }
-    let Some((verb, rest)) = args.split_first() else { return false };
+    args
+}
+
+/// The arguments of `zuse`.
+fn of_zuse(args: &[OsString]) -> bool {
+    let Some((verb, rest)) = behind_keys(args).split_first() else { return false };
     let Some(verb) = verb.to_str() else { return false };
     of_tool(verb, rest).unwrap_or_else(|| verbs::opens_imported(verb, rest))
 }

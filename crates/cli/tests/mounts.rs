@@ -171,6 +171,14 @@ fn file_systems_are_mounted_when_they_are_created_and_listed() {
         "t/a/b\nt/a\n"
     );
     world.fails("zfs list /proc", 1, "'/proc': not a ZFS filesystem");
+    // but none to be changed: what is meant may be a directory there
+    for line in
+        ["zfs destroy -r $R/t/a/d", "zfs destroy $R/t/a/d@%", "zfs set a:b=c $R/t/a/d", "zfs snapshot $R/t/a/d@x"]
+    {
+        let ran = world.run(line);
+        assert!(ran.status != Some(0) && world.path("root/t/a/d").is_dir(), "{line}: {ran:?}");
+    }
+    world.ok("zfs list t/a t/a/b t/a@s");
     world.fails("zfs mount t/a", 1, "cannot mount 't/a': filesystem already mounted");
     world.fails("zfs mount t/n", 1, "cannot mount 't/n': no mountpoint set");
     world.fails("zfs mount t/l", 1, "cannot mount 't/l': legacy mountpoint\nuse mount(8) to mount this filesystem");
@@ -412,7 +420,12 @@ fn the_helper_of_mount_takes_legacy_mount_points() {
         "cannot unmount 't/l': legacy mountpoint\nuse umount(8) to unmount this filesystem",
     );
     // it stays where it is under any name
-    world.ok("zfs rename t/l t/m && test -e $D/at/f && umount $D/at");
+    world.ok("zfs rename t/l t/m && test -e $D/at/f");
+    // also below what is renamed
+    world.ok(
+        "zfs create -o mountpoint=none t/top && zfs rename t/m t/top/m && zfs rename t/top t/other && test -e $D/at/f",
+    );
+    world.ok("zfs rename t/other/m t/m && zfs destroy t/other && umount $D/at");
     assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a"]);
     world.fails(
         "mount.zfs t/a $D/at",

@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -35,6 +36,8 @@ const HELPER_FD: &str = "_FUSE_COMMFD";
 /// How often, and in what intervals, it is tried again to unmount what is busy.
 const TRIES: usize = 5;
 const INTERVAL: Duration = Duration::from_millis(10);
+/// How long dirty pages may take to be written out before a mount is ended by force.
+const WRITE_OUT_MAX: Duration = Duration::from_secs(5);
 /// What `statx` is asked for (Linux: `STATX_MNT_ID_UNIQUE`).
 const MNT_ID_UNIQUE: u32 = 0x4000;
 /// The type of a directory, in octal.
@@ -295,6 +298,30 @@ pub(crate) fn unmount_path_by_helper(path: &Path) -> bool {
 pub(crate) fn ours(table: &str) -> Vec<Seen> {
     let ours = mounts(table).filter(|seat| seat.kind == TYPE);
     ours.map(|seat| Seen { source: seat.source, path: seat.path }).collect()
+}
+
+/// Has the kernel write out the pages of a mount that are dirty; waits for that awhile.
+pub(crate) fn write_out(path: &Path) {
+    let (tell, told) = channel();
+    let path = path.to_owned();
+    let sync = move || {
+        let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let done = root.and_then(|root| rustix::fs::syncfs(&root));
+        // nobody may wait any more
+        let _ = tell.send(done);
+    };
+    if std::thread::Builder::new().name("fuse-sync".to_owned()).spawn(sync).is_ok() {
+        let _ = told.recv_timeout(WRITE_OUT_MAX);
+    }
+}
+
+/// Takes a mount of the mount table out of the tree; returns `false` if it is not there any more. Whoever can change the names on the way to its mount point cannot have another one taken away.
+pub(crate) fn detach(seen: &Seen) -> Result<bool, Errno> {
+    let table = table().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let is_it = |seat: &Seat| seat.kind == TYPE && seat.path == seen.path && seat.source == seen.source;
+    // the last one is on top
+    let Some(seat) = mounts(&table).filter(is_it).last() else { return Ok(false) };
+    unmount_at(&seat, None, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
 }
 
 fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {

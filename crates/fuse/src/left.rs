@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 
 use crate::kernel;
 
@@ -39,7 +38,7 @@ pub fn all_mounts() -> Vec<Seen> {
 pub fn unmount_dead(is_wanted: impl Fn(&Seen) -> bool) -> Vec<Seen> {
     let mut gone = Vec::new();
     for seen in all_mounts().into_iter().rev().filter(|seen| is_wanted(seen)) {
-        if is_dead(&seen.path) && unmount(&seen.path) {
+        if is_dead(&seen.path) && unmount(&seen) {
             tracing::info!(target: "zuse::fuse", source = seen.source, at = %seen.path.display(), "unmounted what a dead process left");
             gone.push(seen);
         }
@@ -63,10 +62,9 @@ fn is_dead(path: &Path) -> bool {
     asking.is_ok() && told.recv_timeout(ANSWER_MAX).unwrap_or(false)
 }
 
-fn unmount(path: &Path) -> bool {
-    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
-    match rustix::mount::unmount(path, flags) {
-        Err(Errno::PERM) => kernel::unmount_path_by_helper(path),
-        done => done.is_ok(),
+fn unmount(seen: &Seen) -> bool {
+    match kernel::detach(seen) {
+        Err(Errno::PERM) => kernel::unmount_path_by_helper(&seen.path),
+        done => done.unwrap_or(false),
     }
 }

@@ -121,6 +121,10 @@ impl Mount {
         if self.is_gone() {
             return Ok(());
         }
+        if how == Unmount::Forced {
+            // what was written through mmap is lost otherwise
+            kernel::write_out(&self.place.path);
+        }
         kernel::unmount(&self.place, how)?;
         // how it ended is for those who wait for it
         if how == Unmount::Lazy || self.wait_awhile().is_some() {

@@ -534,20 +534,6 @@ fn a_new_pool_does_not_take_the_record_of_an_import_that_was_quicker() {
     });
 }
 
-/// A program that is told of a suspended pool, and then lets go what another looks into.
-struct LetsGo(std::sync::Mutex<Option<std::fs::File>>);
-
-impl site::Front for LetsGo {
-    fn suspended(&self, _pool: &pool::SuspendedPool) {
-        let file = self.0.lock().unwrap().take();
-        let let_go = move || {
-            thread::sleep(Duration::from_millis(100));
-            drop(file);
-        };
-        thread::Builder::new().name("lets-go".to_owned()).spawn(let_go).unwrap();
-    }
-}
-
 #[test]
 fn a_suspended_pool_is_shown_though_another_just_looks_for_it() {
     in_own_state("a_suspended_pool_is_shown_though_another_just_looks_for_it", |dir| {
@@ -557,14 +543,14 @@ fn a_suspended_pool_is_shown_though_another_just_looks_for_it() {
         machine.close("t").unwrap();
         let file = std::fs::File::create(dir.join("state").join(format!("{guid}.suspended"))).unwrap();
         file.lock_shared().unwrap();
-        let front = std::sync::Arc::new(LetsGo(std::sync::Mutex::new(Some(file))));
-        let machine = Machine::new(site::Site::new(front));
-        let session = machine.own_session(Caller::default());
         new_fs(&session, "t/before").unwrap();
         move_devices(dir, true);
         let waiting = machine.own_session(Caller::default());
         thread::scope(|scope| {
             scope.spawn(move || drop(new_fs(&waiting, "t/waits")));
+            // whoever looks has it for a moment, in which the pool is suspended
+            thread::sleep(Duration::from_millis(300));
+            drop(file);
             until(|| site::suspended::of(guid).is_some_and(|pool| !pool.vdevs.is_empty()));
             move_devices(dir, false);
             session.call(Ioc::Clear, "t", &NvList::new()).unwrap();

@@ -97,8 +97,13 @@ fn inherit(
         Some(change) => Some(Changes::gather(session, dataset, change, false)?),
         None => None,
     };
-    mounts.iter_mut().try_for_each(Changes::prefix)?;
-    session.requests(name)?.call(Ioc::InheritProp, name, &input).map_err(|e| cannot(standard(&e)))?;
-    mounts.iter_mut().try_for_each(Changes::postfix)?;
+    let inherit = || -> Result<(), Failure> {
+        let done = session.requests(name)?.call(Ioc::InheritProp, name, &input);
+        done.map(drop).map_err(|e| cannot(standard(&e)))
+    };
+    let applied = mounts.iter_mut().try_for_each(Changes::prefix).and_then(|()| inherit());
+    // also what was unmounted for something that failed
+    let mounted = mounts.iter_mut().map(Changes::postfix).fold(Ok(()), Result::and);
+    applied.and(mounted)?;
     mounting::follow_props(name, def.map(|def| def.name))
 }

@@ -244,7 +244,6 @@ pub(super) fn bad_type(name: &str) -> Failure {
 
 /// Finds one dataset, snapshot or bookmark.
 pub(super) fn find(name: &str, accepted: Types) -> Result<Listed, Failure> {
-    let name = &*by_path(name)?;
     let source = find_pool(name, accepted)?;
     let entry = Listed::find(&source, name).map_err(|e| failed(told(&e, name)))?;
     if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }
@@ -252,14 +251,14 @@ pub(super) fn find(name: &str, accepted: Types) -> Result<Listed, Failure> {
 
 /// As [`find`], with these properties asked for at once.
 pub(super) fn find_with(name: &str, accepted: Types, wanted: &Wanted) -> Result<Listed, Failure> {
-    let name = &*by_path(name)?;
     let source = find_pool(name, accepted)?;
     let entry = Listed::ask(&source, name, wanted).map_err(|e| failed(told(&e, name)))?;
     if entry.fits(accepted) { Ok(entry) } else { Err(bad_type(name)) }
 }
 
-/// The name of the file system that is mounted where a path leads, if it is a path (OpenZFS: `zfs_path_to_zhandle`).
-fn by_path(name: &str) -> Result<Cow<'_, str>, Failure> {
+/// The name of the file system that is mounted where a path leads, if it is a path (OpenZFS: `zfs_path_to_zhandle`). For commands that only show: a path below a mount
+/// point means all of the file system there, which nobody wants to be destroyed for it.
+pub(super) fn by_path(name: &str) -> Result<Cow<'_, str>, Failure> {
     if !name.starts_with('/') && !name.starts_with("./") {
         return Ok(Cow::Borrowed(name));
     }

@@ -9,7 +9,7 @@ use nvlist::{NvList, Value};
 use pool::prop::{nicebytes, nicenum};
 
 use super::listed::{Listed, Wanted};
-use super::select::{find, told};
+use super::select::{by_path, find, told};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
@@ -112,6 +112,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         [name] => name,
         _ => return Err(usage("too many arguments")),
     };
+    let name = &*by_path(name)?;
     let dataset = find(name, Types { filesystems: true, snapshots: true, ..Types::NONE })?;
     if let Some((head, _)) = name.split_once('@') {
         let head = Listed::ask(dataset.source(), head, &Wanted::default()).map_err(|e| failed(told(&e, name)))?;

@@ -92,6 +92,10 @@ impl<'a> Changes<'a> {
         names.dedup();
         for name in names {
             let facts = Facts::now(&name)?;
+            // what was mounted by other means stays where it is, whatever its name
+            if change == Change::Name && facts.point().is_none() {
+                continue;
+            }
             let was_mounted = change == Change::Received || table.of(&name).is_some();
             changes.nodes.push(Node { facts, was_mounted, needs_post: true });
         }
