@@ -8,8 +8,9 @@
 //! * [`counter`]: kstat-style counters.
 //! * [`Versioned`]: a lock whose version shows, without taking the lock, whether the data it guards has changed.
 //! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores; [`pump`]: batches that wait for devices.
+//! * [`Stop`]: tells a server to end.
 //!
-//! Nothing here does I/O. Every other crate uses this one; it depends on none of them.
+//! Nothing here does I/O, but for the pipe of a [`Stop`]. Every other crate uses this one; it depends on none of them.
 #![forbid(unsafe_code)]
 
 pub mod bytes;
@@ -19,6 +20,7 @@ mod env;
 mod errno;
 mod ids;
 pub mod pump;
+mod stop;
 pub mod tasks;
 pub mod tunable;
 mod versioned;
@@ -27,4 +29,5 @@ pub use endian::Endian;
 pub use env::Env;
 pub use errno::Errno;
 pub use ids::{Guid, ObjectId, Txg};
+pub use stop::Stop;
 pub use versioned::{Versioned, VersionedWriteGuard};

@@ -40,7 +40,8 @@ mod server;
 pub mod transmit;
 mod workers;
 
+pub use base::Stop;
 pub use export::{Export, Extent, Failed, Named, Stopped, Zero};
 pub use listen::{Listener, PORT};
 pub use proto::PAYLOAD_MAX;
-pub use server::{Options, Server, Stop};
+pub use server::{Options, Server};

@@ -1,7 +1,7 @@
 //! The server itself: it accepts connections, and ends in order.
 
 use std::collections::HashMap;
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base::Stop;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -42,30 +43,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options { connections: 16, bounds: Bounds::default(), negotiation_time: NEGOTIATION_TIME, grace: GRACE }
-    }
-}
-
-/// Ends a server, from another thread.
-#[derive(Debug)]
-pub struct Stop {
-    reader: PipeReader,
-    writer: PipeWriter,
-}
-
-impl Stop {
-    /// One that has not been told.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn new() -> io::Result<Stop> {
-        let (reader, writer) = io::pipe()?;
-        Ok(Stop { reader, writer })
-    }
-
-    /// Ends the server in order.
-    pub fn stop(&self) {
-        // a pipe that is full has told it already
-        let _told = (&self.writer).write(&[0]);
     }
 }
 
@@ -206,7 +183,7 @@ fn accept(listeners: &[Listener], core: &Arc<Core>, stop: &Stop) {
     let mut number = 0;
     loop {
         let mut fds: Vec<PollFd<'_>> = listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
-        fds.push(PollFd::new(&stop.reader, PollFlags::IN));
+        fds.push(PollFd::new(stop, PollFlags::IN));
         let _ready = poll(&mut fds, None);
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         if fds.last().is_some_and(is_ready) {

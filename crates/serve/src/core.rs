@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::Stop;
 use parking_lot::Mutex;
 use site::Machine;
 
@@ -12,7 +13,6 @@ use crate::bounds::Quota;
 use crate::connection::Connection;
 use crate::peer::Peer;
 use crate::run::Runner;
-use crate::server::Stop;
 
 pub(crate) struct Core {
     pub(crate) machine: Machine,

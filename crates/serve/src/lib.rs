@@ -42,8 +42,9 @@ mod server;
 mod start;
 pub mod wire;
 
+pub use base::Stop;
 pub use client::{Client, Error, Request, Signals};
 pub use peer::Peer;
 pub use run::{Command, Runner, SIGNALS, is_taken};
-pub use server::{Ending, InUse, Options, Server, Stop};
+pub use server::{Ending, InUse, Options, Server};
 pub use start::start;

@@ -1,13 +1,13 @@
 //! The server itself: it takes the seat, opens the pools, accepts connections, and ends in order.
 
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base::Errno;
+use base::{Errno, Stop};
 use control::Failed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -58,30 +58,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options { delegation: false, idle: None, in_use: None, ending: None, runner: None, identify: Peer::of }
-    }
-}
-
-/// Ends a server, from another thread.
-#[derive(Debug)]
-pub struct Stop {
-    reader: PipeReader,
-    writer: PipeWriter,
-}
-
-impl Stop {
-    /// One that has not been told.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn new() -> io::Result<Stop> {
-        let (reader, writer) = io::pipe()?;
-        Ok(Stop { reader, writer })
-    }
-
-    /// Ends the server in order.
-    pub fn stop(&self) {
-        // a pipe that is full has told it already
-        let _told = (&self.writer).write(&[0]);
     }
 }
 
@@ -177,7 +153,7 @@ impl Server {
                 }
             }
             let timeout = idle.map(|left| left.max(LOOK)).and_then(|left| Timespec::try_from(left).ok());
-            let wanted = [self.listener.as_fd(), stop.reader.as_fd(), self.core.told.reader.as_fd()];
+            let wanted = [self.listener.as_fd(), stop.as_fd(), self.core.told.as_fd()];
             let mut fds = wanted.each_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
             let _ready = poll(&mut fds, timeout.as_ref());
             if fds[1..].iter().any(|fd| !fd.revents().is_empty()) {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mounts::Mounts;
-use serve::{Client, Options, Server, Stop};
+use serve::{Client, Options, Server};
 
 use super::flags::{DELEGATION, NO_MOUNTS, ON_DEMAND, STOP};
-use super::signals::at_signal;
+use super::signals::stop_by_signals;
 use crate::args::Parsed;
 use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
@@ -45,9 +45,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         options.ending = Some(Arc::new(move || unmount_all(&left)));
     }
     // a signal that comes from now on ends it in order
-    let stop = Arc::new(Stop::new().map_err(|e| failed(cause(&e)))?);
-    let told = stop.clone();
-    at_signal(move || told.stop()).map_err(|e| failed(cause(&e)))?;
+    let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
     // those of a former server: nobody answers there
     console::unmount_dead();

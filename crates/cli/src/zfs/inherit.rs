@@ -97,13 +97,9 @@ fn inherit(
         Some(change) => Some(Changes::gather(session, dataset, change, false)?),
         None => None,
     };
-    let inherit = || -> Result<(), Failure> {
+    Changes::around(mounts.as_mut_slice(), || {
         let done = session.requests(name)?.call(Ioc::InheritProp, name, &input);
         done.map(drop).map_err(|e| cannot(standard(&e)))
-    };
-    let applied = mounts.iter_mut().try_for_each(Changes::prefix).and_then(|()| inherit());
-    // also what was unmounted for something that failed
-    let mounted = mounts.iter_mut().map(Changes::postfix).fold(Ok(()), Result::and);
-    applied.and(mounted)?;
+    })?;
     mounting::follow_props(name, def.map(|def| def.name))
 }

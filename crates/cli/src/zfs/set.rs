@@ -85,10 +85,7 @@ fn set(session: &Session, dataset: &Listed, list: &[Said], stays: bool) -> Resul
     }
     let names: Vec<String> = props.iter().map(|(name, _)| name.to_owned()).collect();
     let mut mounts = mounts_of(session, dataset, &props, stays)?;
-    let applied = mounts.iter_mut().try_for_each(Changes::prefix).and_then(|()| apply(session, name, props));
-    // also what was unmounted for something that failed
-    let mounted = mounts.iter_mut().map(Changes::postfix).fold(Ok(()), Result::and);
-    applied.and(mounted)?;
+    Changes::around(&mut mounts, || apply(session, name, props))?;
     mounting::follow_props(name, names.iter().map(String::as_str))
 }
 

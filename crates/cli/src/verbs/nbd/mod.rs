@@ -10,12 +10,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-use nbd::{Listener, Named, Options, PORT, Server, Stop};
+use nbd::{Listener, Named, Options, PORT, Server};
 use pool::Kind;
 use zuse::{Target, TargetObject};
 
 use super::session::{Session, targets};
-use super::signals::at_signal;
+use super::signals::stop_by_signals;
 use crate::args::Parsed;
 use crate::console::{self, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
@@ -28,9 +28,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let targets = targets(parsed)?;
     let options = options(parsed)?;
     // a signal that comes from now on ends it in order
-    let stop = Arc::new(Stop::new().map_err(|e| failed(cause(&e)))?);
-    let told = stop.clone();
-    at_signal(move || told.stop()).map_err(|e| failed(cause(&e)))?;
+    let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
     let listeners = listeners(parsed)?;
     Session::run(parsed, |session| {
         let exports = exports(session, &targets, parsed.has('r'))?;

@@ -133,6 +133,16 @@ impl<'a> Changes<'a> {
         self.by_name
     }
 
+    /// Does `work` while what changes with it is unmounted; all of it is mounted again then, also where something failed.
+    pub(in crate::zfs) fn around(
+        all: &mut [Changes<'_>],
+        work: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let done = all.iter_mut().try_for_each(Changes::prefix).and_then(|()| work());
+        let mounted = all.iter_mut().map(Changes::postfix).fold(Ok(()), Result::and);
+        done.and(mounted)
+    }
+
     /// Unmounts all that are mounted. If one is busy those that were are mounted again.
     pub(in crate::zfs) fn prefix(&mut self) -> Result<(), Failure> {
         let Some(table) = self.table.clone() else { return Ok(()) };
