@@ -426,6 +426,10 @@ fn the_helper_of_mount_takes_legacy_mount_points() {
         "zfs create -o mountpoint=none t/top && zfs rename t/m t/top/m && zfs rename t/top t/other && test -e $D/at/f",
     );
     world.ok("zfs rename t/other/m t/m && zfs destroy t/other && umount $D/at");
+    // and one with a path of its own, which is the same below any name, and may be in use
+    world.ok("zfs create -o mountpoint=legacy t/p && zfs create -o mountpoint=/own t/p/c");
+    world.ok("cd $R/own && zfs rename t/p t/q && zfs list t/q/c");
+    world.ok("zfs destroy -r t/q");
     assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a"]);
     world.fails(
         "mount.zfs t/a $D/at",

@@ -93,7 +93,7 @@ impl<'a> Changes<'a> {
         for name in names {
             let facts = Facts::now(&name)?;
             // what was mounted by other means stays where it is, whatever its name
-            if change == Change::Name && facts.point().is_none() {
+            if change == Change::Name && facts.point().is_none() && facts.name != dataset.name() {
                 continue;
             }
             let was_mounted = change == Change::Received || table.of(&name).is_some();
