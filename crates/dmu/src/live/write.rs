@@ -224,22 +224,20 @@ impl Object {
             return Ok(());
         }
         let to_end = end >= past;
-        let end = end.min(past);
-        let (first, last) = (offset.div_ceil(size), end / size);
+        let (first, last) = (offset.div_ceil(size), end.min(past) / size);
         if first > last {
-            return self.zero_part(tx, last, size, (offset % size) as usize..(end % size) as usize);
+            return self.zero_part(tx, last, size, (offset % size) as usize..(end.min(past) % size) as usize);
         }
-        self.check_edge(first)?;
-        if !to_end {
-            self.check_edge(last)?;
-        }
+        // Another change may make the object longer or shorter meanwhile: what is behind `end` stays as it is.
+        let range = first..if end == u64::MAX { end } else { end / size };
+        self.check_edge(range.start)?;
+        self.check_edge(range.end)?;
         if !offset.is_multiple_of(size) {
             self.zero_part(tx, first - 1, size, (offset % size) as usize..size as usize)?;
         }
         if !to_end && !end.is_multiple_of(size) {
             self.zero_part(tx, last, size, 0..(end % size) as usize)?;
         }
-        let range = first..if to_end { u64::MAX } else { last };
         if range.is_empty() || (to_end && first >= nblocks) {
             return Ok(());
         }
@@ -257,8 +255,12 @@ impl Object {
                 }
             }
             // the length of a file that is received raw comes from the stream
-            if to_end && !self.objset().is_raw() {
-                state.reshape(tx.txg(), |dn| dn.maxblkid = dn.maxblkid.min(range.start.saturating_sub(1)));
+            if !self.objset().is_raw() {
+                state.reshape(tx.txg(), |dn| {
+                    if range.contains(&dn.maxblkid) {
+                        dn.maxblkid = range.start.saturating_sub(1);
+                    }
+                });
             }
             Ok(forgotten)
         })?;

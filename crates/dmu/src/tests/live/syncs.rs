@@ -50,10 +50,12 @@ fn passes_write_what_became_dirty_since() {
     assert_eq!(bp.fill(), 1);
 }
 
-#[test]
-fn what_a_sync_writes_while_a_search_reads_is_found() {
-    type Hook = Box<dyn FnOnce() + Send>;
-    let hook: Arc<Mutex<Option<Hook>>> = Arc::default();
+/// What the next read of a device waits for.
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A pool whose device runs a hook at its next read.
+fn hooked() -> (Arc<TestPool>, Hook) {
+    let hook = Hook::default();
     let device = MemoryDevice::writable(SIZE);
     let tapped = {
         let hook = hook.clone();
@@ -64,7 +66,39 @@ fn what_a_sync_writes_while_a_search_reads_is_found() {
         };
         Tapped::new(Arc::new(device), pass)
     };
-    let pool = Arc::new(TestPool::on(Arc::new(tapped)));
+    (Arc::new(TestPool::on(Arc::new(tapped))), hook)
+}
+
+#[test]
+fn what_is_written_behind_a_range_that_is_being_freed_stays() {
+    let (pool, hook) = hooked();
+    let tx = Tx::syncing(Txg(4));
+    let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
+    let object = os.claim_object(&tx, ObjectId(1), &new_object(0)).unwrap();
+    object.write(&tx, 0, &[1; 4096 * 8]).unwrap();
+    pool.sync(&os, 4);
+    pool.zio.arc().clear();
+    let of = os.clone();
+    *hook.lock() = Some(Box::new(move || {
+        let object = of.object(ObjectId(1)).unwrap();
+        object.write(&Tx::syncing(Txg(5)), 4096 * 8, &[2; 4096 * 2]).unwrap();
+    }));
+    // up to the end that the object has when the edge is read
+    object.free_range(&Tx::syncing(Txg(5)), 4096 * 5 + 512, 4096 * 3 - 512).unwrap();
+    assert!(hook.lock().is_none(), "it has read the device");
+    let mut want = vec![1; 4096 * 5 + 512];
+    want.resize(4096 * 8, 0);
+    want.resize(4096 * 10, 2);
+    assert_eq!(object.read_vec(0, 4096 * 10).unwrap(), want);
+    let bp = pool.sync(&os, 5);
+    let there = pool.reopen(&bp);
+    assert_eq!(there.object(ObjectId(1)).unwrap().read_vec(0, 4096 * 10).unwrap(), want);
+    pool.ledger.check(&there);
+}
+
+#[test]
+fn what_a_sync_writes_while_a_search_reads_is_found() {
+    let (pool, hook) = hooked();
     let tx = Tx::syncing(Txg(4));
     let os = Objset::create(pool.zio.clone(), ObjectId(5), ObjsetType::Other, 0, &tx).unwrap();
     let object = os.claim_object(&tx, ObjectId(1), &new_object(0)).unwrap();
