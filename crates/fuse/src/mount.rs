@@ -17,6 +17,11 @@ use crate::{Error, Notifier, Options};
 /// How long an unmounted file system may take to end: requests that are under way come to their ends.
 const END_MAX: Duration = Duration::from_secs(60);
 
+/// Bytes of the buffer into which `fuser` 0.18 reads: each thread has one, and there is one for the first request, before there are threads.
+const BUFFER: usize = (16 << 20) + 4096;
+/// Locked from the first request of a mount until its buffer is [taken](Serving::spare).
+static BEGINNING: Mutex<()> = Mutex::new(());
+
 /// How to unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unmount {
@@ -76,10 +81,13 @@ impl Mount {
         config.clone_fd = kernel::open_device().is_ok();
         let end = Arc::new(End::default());
         let begun = device.try_clone().and_then(|own| {
+            let beginning = BEGINNING.lock();
             let session = Session::from_fd(served, device, config.acl, config.clone())?;
+            let spare = Vec::with_capacity(BUFFER);
+            drop(beginning);
             line.open(own);
-            let serving = Serving { vfs, mounted, line: line.clone(), place: place.clone(), end: end.clone() };
-            serving.begin(session)
+            let (line, place, end) = (line.clone(), place.clone(), end.clone());
+            Serving { vfs, mounted, line, place, end, spare }.begin(session)
         });
         if let Err(source) = begun {
             line.close();
@@ -199,6 +207,9 @@ struct Serving {
     line: Arc<Line>,
     place: Arc<Place>,
     end: Arc<End>,
+    /// Address space, nothing of which is written: the buffer of the first request, whose first page was. It would be the buffer of the first thread
+    /// otherwise, which is filled with zeros, where memory that is new is not: 16 MiB in use for each mount.
+    spare: Vec<u8>,
 }
 
 impl Serving {
@@ -213,10 +224,10 @@ impl Serving {
 
     /// Ends the mount if only the connection has ended, as nobody answers any more; then all is released before anybody hears of the end.
     fn finish(self, served: io::Result<()>) {
-        let Serving { vfs, mounted, line, place, end } = self;
+        let Serving { vfs, mounted, line, place, end, spare } = self;
         line.close();
         let left = kernel::unmount(&place, Unmount::Forced);
-        drop((mounted, vfs));
+        drop((mounted, vfs, spare));
         tracing::info!(target: "zuse::fuse", ?served, ?left, "unmounted");
         *end.done.lock() = Some(Done { served, is_gone: left.is_ok() });
         end.ended.notify_all();

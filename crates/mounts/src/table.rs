@@ -32,6 +32,11 @@ impl Source {
         }
     }
 
+    /// Returns the object of a dataset that is in this pool.
+    fn id_of(&self, dataset: &str) -> Option<ObjectId> {
+        Some(self.view().ok()?.dataset(dataset).ok()?.id())
+    }
+
     fn guid(&self) -> Guid {
         match self {
             Source::Live(spa) => spa.guid(),
@@ -129,7 +134,30 @@ impl Mounts {
     /// Returns the mount of a dataset; of several the last one.
     #[must_use]
     pub fn of(&self, dataset: &str) -> Option<Arc<Entry>> {
-        self.list().into_iter().rev().find(|one| one.name() == dataset)
+        self.all_of(dataset).pop()
+    }
+
+    /// Returns the mounts of a dataset, which is looked up once in each pool: the names of all that is mounted would take as many lookups.
+    fn all_of(&self, dataset: &str) -> Vec<Arc<Entry>> {
+        let mut ids: Vec<(Guid, Option<ObjectId>)> = Vec::new();
+        let mut is_it = |one: &Arc<Entry>| {
+            let pool = one.pool();
+            let found = ids.iter().find(|(other, _)| *other == pool).map(|(_, id)| *id);
+            let id = found.unwrap_or_else(|| {
+                let id = one.source.id_of(dataset);
+                ids.push((pool, id));
+                id
+            });
+            match id {
+                Some(id) => id == one.dataset,
+                // that was its name when it was last there
+                None => {
+                    let last = one.name.lock().clone();
+                    last == dataset && one.name() == dataset
+                }
+            }
+        };
+        self.list().into_iter().filter(|one| is_it(one)).collect()
     }
 
     /// Returns the mounts of a dataset, of those below it and of their snapshots, in the order in which they can be unmounted: what is mounted inside of
@@ -258,7 +286,7 @@ impl Mounts {
     /// What the kernel says.
     pub fn changed(&self, dataset: &str) -> Result<(), Error> {
         let mut done = Ok(());
-        for entry in self.list().iter().filter(|one| one.name() == dataset) {
+        for entry in self.all_of(dataset) {
             done = done.and(entry.mount.notifier().all_changed().map_err(Error::from));
         }
         done

@@ -36,6 +36,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         let _own_session = rustix::process::setsid();
         let _named = std::fs::write("/proc/self/comm", "zuse");
     }
+    // the threads of a mount have buffers of 16 MiB each, of which an idle one uses a page: a huge page would be 2 MiB
+    let _small_pages = rustix::thread::disable_transparent_huge_pages(true);
     let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available()).then(Arc::<Mounts>::default);
     let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
     let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
