@@ -3,11 +3,14 @@
 //! and come back at random.
 //!
 //! `ZUSE_SECONDS` is the length of the run (a minute by default), `ZUSE_SEED` its seed, `ZUSE_THREADS` the number of threads; with
-//! `ZUSE_FAULTS=0` no device fails. With
+//! `ZUSE_FAULTS=0` no device fails. Half of the threads that change files do it in mounted file systems, where this user may mount; with
+//! `ZUSE_MOUNTED=0` none does. With
 //! `ZUSE_STRICT` the run fails as well if a writer stalls, a txg takes too long or memory grows; on a busy machine these figures say
 //! nothing, so otherwise they are printed only.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "long_run/access.rs"]
+mod access;
 #[path = "long_run/content.rs"]
 mod content;
 #[path = "long_run/datasets.rs"]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use base::ObjectId;
 use crash::Rng;
 use parking_lot::Mutex;
-use zuse::zpl::live::{Cred, NewFile, RenameMode, SetAttr};
+use zuse::zpl::live::{Cred, NewFile};
 use zuse::zpl::{FileSystem, Kind};
 
+use crate::access::{Access, ByEngine, Mounted};
 use crate::content::Content;
 use crate::world::{Fs, Work, World, failed};
 
@@ -27,7 +27,7 @@ const WRITE_MAX: u64 = 96 << 10;
 pub struct Writer<'a> {
     world: &'a World,
     fs: &'a Fs,
-    dir: ObjectId,
+    dir: Box<dyn Access + 'a>,
     model: Arc<Mutex<Dir>>,
     rng: Rng,
 }
@@ -39,6 +39,12 @@ impl<'a> Writer<'a> {
         let _quiet = fs.quiet.read();
         let new = NewFile::new(Kind::Directory, 0o755);
         let dir = fs.zfs.create(&Cred::ROOT, fs.zfs.fs().root(), name.as_bytes(), &new).unwrap().0;
+        // half of the writers of a file system that is mounted work there
+        let is_mounted = (n + n / 8) % 2 == 1;
+        let dir: Box<dyn Access> = match fs.mount.as_ref().filter(|_| is_mounted) {
+            Some(mount) => Box::new(Mounted { dir: mount.path().join(&name) }),
+            None => Box::new(ByEngine { zfs: &fs.zfs, dir }),
+        };
         let model = Arc::new(Mutex::new(Dir::new()));
         fs.dirs.lock().insert(name, model.clone());
         Writer { world, fs, dir, model, rng: Rng::new(seed) }
@@ -48,16 +54,13 @@ impl<'a> Writer<'a> {
         format!("f{}", self.rng.below(NAMES))
     }
 
-    /// The object of file `name`, which is made if it is not there.
-    fn file(&self, name: &str) -> Result<ObjectId, String> {
-        let zfs = &self.fs.zfs;
-        if self.model.lock().contains_key(name) {
-            return Ok(zfs.lookup(&Cred::ROOT, self.dir, name.as_bytes()).map_err(failed("lookup"))?.0);
+    /// Makes the file if it is not there.
+    fn file(&self, name: &str) -> Result<(), String> {
+        if !self.model.lock().contains_key(name) {
+            self.dir.create(name)?;
+            self.model.lock().insert(name.to_owned(), Arc::default());
         }
-        let made = zfs.create(&Cred::ROOT, self.dir, name.as_bytes(), &NewFile::new(Kind::File, 0o644));
-        let (id, _) = made.map_err(failed("create"))?;
-        self.model.lock().insert(name.to_owned(), Arc::default());
-        Ok(id)
+        Ok(())
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
@@ -67,7 +70,7 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&self, name: &str, sync: bool) -> Result<(), String> {
-        let id = self.file(name)?;
+        self.file(name)?;
         let offset = self.rng.below(FILE_MAX as u64);
         let len = (1 + self.rng.below(WRITE_MAX)).min(FILE_MAX as u64 - offset) as usize;
         let mut data = vec![0; len];
@@ -75,11 +78,7 @@ impl<'a> Writer<'a> {
         // half of it compresses
         data.iter_mut().skip(len / 2).for_each(|byte| *byte &= 3);
         let began = Instant::now();
-        match sync {
-            true => self.fs.zfs.write_sync(&Cred::ROOT, id, Some(offset), &data).map(drop),
-            false => self.fs.zfs.write(&Cred::ROOT, id, offset, &data),
-        }
-        .map_err(failed("write"))?;
+        self.dir.write(name, offset, &data, sync)?;
         self.world.figures.wrote(began.elapsed(), sync);
         self.change(name, |whole| {
             let (from, to) = (offset as usize, offset as usize + len);
@@ -90,28 +89,27 @@ impl<'a> Writer<'a> {
     }
 
     fn append(&self, name: &str) -> Result<(), String> {
-        let id = self.file(name)?;
+        self.file(name)?;
         let mut data = vec![0; 1 + self.rng.index(4000)];
         self.rng.fill(&mut data);
-        self.fs.zfs.append(&Cred::ROOT, id, &data).map_err(failed("append"))?;
+        self.dir.append(name, &data)?;
         self.change(name, |whole| whole.extend_from_slice(&data));
         Ok(())
     }
 
     fn truncate(&self, name: &str) -> Result<(), String> {
-        let id = self.file(name)?;
+        self.file(name)?;
         let size = self.rng.below(FILE_MAX as u64);
-        let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.fs.zfs.setattr(&Cred::ROOT, id, &set).map_err(failed("truncate"))?;
+        self.dir.truncate(name, size)?;
         self.change(name, |whole| whole.resize(size as usize, 0));
         Ok(())
     }
 
     fn punch(&self, name: &str) -> Result<(), String> {
-        let id = self.file(name)?;
+        self.file(name)?;
         let from = self.rng.below(FILE_MAX as u64);
         let to = from + 1 + self.rng.below(FILE_MAX as u64 / 2);
-        self.fs.zfs.punch(&Cred::ROOT, id, from..to).map_err(failed("punch"))?;
+        self.dir.punch(name, from..to)?;
         self.change(name, |whole| {
             let to = whole.len().min(to as usize);
             whole.get_mut(from as usize..to).unwrap_or_default().fill(0);
@@ -121,9 +119,8 @@ impl<'a> Writer<'a> {
 
     fn read(&self, name: &str) -> Result<(), String> {
         let Some(expected) = self.model.lock().get(name).cloned() else { return Ok(()) };
-        let id = self.file(name)?;
         let mut found = vec![0; expected.len() + 1];
-        let read = self.fs.zfs.read(id, 0, &mut found).map_err(failed("read"))?;
+        let read = self.dir.read(name, &mut found)?;
         found.truncate(read);
         if found == **expected { Ok(()) } else { Err(format!("{} {name} differs from what was written", self.fs.name)) }
     }
@@ -132,10 +129,7 @@ impl<'a> Writer<'a> {
         if from == to || !self.model.lock().contains_key(from) {
             return Ok(());
         }
-        let (from_name, to_name) = (from.as_bytes(), to.as_bytes());
-        let zfs = &self.fs.zfs;
-        zfs.rename(&Cred::ROOT, self.dir, from_name, self.dir, to_name, RenameMode::Replace)
-            .map_err(failed("rename"))?;
+        self.dir.rename(from, to)?;
         let mut model = self.model.lock();
         let data = model.remove(from).unwrap();
         model.insert(to.to_owned(), data);
@@ -144,7 +138,7 @@ impl<'a> Writer<'a> {
 
     fn remove(&self, name: &str) -> Result<(), String> {
         if self.model.lock().contains_key(name) {
-            self.fs.zfs.unlink(&Cred::ROOT, self.dir, name.as_bytes()).map_err(failed("unlink"))?;
+            self.dir.remove(name)?;
             self.model.lock().remove(name);
         }
         Ok(())
@@ -165,8 +159,8 @@ impl Work for Writer<'_> {
             82..90 => self.rename(&name, &self.name()),
             90..98 => self.remove(&name),
             _ => {
-                let id = self.file(&name)?;
-                self.fs.zfs.fsync(id).map_err(failed("fsync"))
+                self.file(&name)?;
+                self.dir.fsync(&name)
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use zuse::pool::Spa;
 
 use crate::files::FILE_MAX;
-use crate::world::{ARC_BYTES, DIRTY_BYTES, World, failed};
+use crate::world::{ARC_BYTES, DIRTY_BYTES, FILE_SYSTEMS, World, failed};
 use crate::{ALLOCATOR, content};
 
 /// A transaction is held for this long.
@@ -20,8 +20,10 @@ const TXG_MAX: Duration = Duration::from_secs(30);
 const FILES: u64 = 64 * 2 * FILE_MAX as u64;
 /// Streams that are received at the same time, each with as much as its queue takes (`zfs_recv_queue_length`).
 const STREAMS: u64 = 8 * (16 << 20);
+/// Buffers of the threads that answer the kernel's requests, of which each mount has as many as comes by default.
+const MOUNTS: u64 = FILE_SYSTEMS as u64 * 4 * (17 << 20);
 /// Memory in use beside the ARC, dirty data and the model.
-const MEMORY_BESIDE: u64 = (64 << 20) + FILES + STREAMS;
+const MEMORY_BESIDE: u64 = (64 << 20) + FILES + STREAMS + MOUNTS;
 /// Growth of memory between the first third of a run and its end.
 const GROWTH_MAX: u64 = 128 << 20;
 /// A part of a run after which caches are full, in percent.

@@ -33,7 +33,7 @@ const SIZE: u64 = 2 << 30;
 /// Bytes of the ARC.
 pub const ARC_BYTES: u64 = 64 << 20;
 /// File systems that the writers share.
-const FILE_SYSTEMS: usize = 4;
+pub const FILE_SYSTEMS: usize = 4;
 /// Bytes of the volume.
 pub const VOLUME_BYTES: u64 = 64 << 20;
 
@@ -44,7 +44,9 @@ pub const DIRTY_BYTES: u64 = 128 << 20;
 /// writing sees file system and model agree.
 pub struct Fs {
     pub name: String,
-    pub zfs: Zfs,
+    /// Where it is mounted, if this user may mount.
+    pub mount: Option<fuse::Mount>,
+    pub zfs: Arc<Zfs>,
     pub quiet: RwLock<()>,
     /// Expected contents by the name of the directory.
     pub dirs: Mutex<BTreeMap<String, Arc<Mutex<Dir>>>>,
@@ -109,8 +111,9 @@ impl World {
         let open_fs = |n: usize| {
             let name = format!("{POOL}/fs{n}");
             pool.create(&name, &[]).unwrap();
-            let zfs = Zfs::open(&spa, &name).unwrap();
-            Fs { name, zfs, quiet: RwLock::new(()), dirs: Mutex::default() }
+            let zfs = Arc::new(Zfs::open(&spa, &name).unwrap());
+            let mount = can_mount().then(|| mount(&zfs, &name, &dir.path().join(format!("mnt{n}"))));
+            Fs { name, mount, zfs, quiet: RwLock::new(()), dirs: Mutex::default() }
         };
         let file_systems = (0..FILE_SYSTEMS).map(open_fs).collect();
         pool.create_volume(&format!("{POOL}/volume"), VOLUME_BYTES, &[]).unwrap();
@@ -190,7 +193,11 @@ impl World {
         crate::devices::bring_back(&self).unwrap();
         self.check(&self.pool, "as it was left");
         let World { dir, pool, devices, file_systems, volume, volume_ranges, .. } = self;
-        let expected: Vec<_> = file_systems.into_iter().map(|fs| (fs.name, fs.dirs)).collect();
+        let end = |fs: Fs| {
+            fs.mount.iter().for_each(|mount| mount.unmount(fuse::Unmount::Idle).unwrap());
+            (fs.name, fs.dirs)
+        };
+        let expected: Vec<_> = file_systems.into_iter().map(end).collect();
         drop(volume);
         pool.export().unwrap();
         drop((pool, devices));
@@ -207,6 +214,18 @@ impl World {
         }
         check_volume(&self.volume, &self.volume_ranges, when);
     }
+}
+
+/// True if file systems are mounted: root's run with `/dev/fuse` does, unless `ZUSE_MOUNTED=0`.
+fn can_mount() -> bool {
+    let may = fuse::is_available() && rustix::process::geteuid().is_root();
+    assert!(may || std::env::var_os("ZUSE_FUSE").is_none_or(|word| word != "require"), "nothing can be mounted here");
+    may && crash::number_from_env("ZUSE_MOUNTED", 1) != 0
+}
+
+fn mount(zfs: &Arc<Zfs>, name: &str, point: &Path) -> fuse::Mount {
+    std::fs::create_dir(point).unwrap();
+    fuse::Mount::new(zfs.clone(), point, &fuse::Options::new(name)).unwrap()
 }
 
 fn reopen(dir: &Path) -> Pool {
