@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod mounted;
 pub mod pool;
 pub mod streams;
 
@@ -98,7 +99,8 @@ pub fn spent_cpu_seconds() -> f64 {
 }
 
 /// Seconds in which the processors of this machine worked, for whichever process or for the kernel (`/proc/stat`, in hundredths).
-fn machine_cpu_seconds() -> f64 {
+#[must_use]
+pub fn machine_cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<f64> = stat.split_whitespace().skip(1).take(7).filter_map(|ticks| ticks.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq
