@@ -114,6 +114,7 @@ mod tests {
             "zpool import -a",
             "zpool import -d /tmp t",
             "zfs compression=on t",
+            "zuse nbd -u s t/v",
         ] {
             assert!(asked(line), "{line}");
         }
@@ -132,7 +133,7 @@ mod tests {
             "zuse zdb t",
             "zstream dump",
             "zuse serve",
-            "zuse nbd t/v",
+            "zuse nbd -d /tmp t/v",
             "zuse help zfs",
             "zuse -o busy_wait=0 zfs list",
             "zuse ls -d /tmp t:/",

@@ -28,8 +28,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use crate::{Error, Options, Seen, Unmount};
 
 pub(crate) const DEVICE: &str = "/dev/fuse";
-/// The type in the mount table.
-const TYPE: &str = "fuse.zfs";
+/// The types in the mount table, without what all of FUSE have in front: file systems, and directories of devices.
+pub(crate) const FILE_SYSTEM: &str = "zfs";
+pub(crate) const DEVICES: &str = "zvol";
 const HELPER: &str = "fusermount3";
 /// The environment variable that tells the helper its descriptor.
 const HELPER_FD: &str = "_FUSE_COMMFD";
@@ -78,8 +79,18 @@ struct Seat {
     source: String,
 }
 
-/// Mounts, and returns the connection to the kernel.
-pub(crate) fn mount(point: &Path, options: &Options, kernel_decides: bool) -> Result<(OwnedFd, Place), Error> {
+/// Returns the type that the mount table has for one of ours.
+fn full_type(kind: &str) -> String {
+    format!("fuse.{kind}")
+}
+
+/// Mounts, as a type of ours, and returns the connection to the kernel.
+pub(crate) fn mount(
+    point: &Path,
+    kind: &str,
+    options: &Options,
+    kernel_decides: bool,
+) -> Result<(OwnedFd, Place), Error> {
     let at = |source: io::Error| Error::MountPoint { path: point.to_owned(), source };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(point, flags, Mode::empty()).map_err(|error| at(error.into()))?;
@@ -88,11 +99,11 @@ pub(crate) fn mount(point: &Path, options: &Options, kernel_decides: bool) -> Re
         return Err(Error::Name { name: options.source.clone() });
     }
     let before = table().map_err(at)?;
-    let device = match mount_as_root(&directory, &path, options, kernel_decides)? {
+    let device = match mount_as_root((&directory, &path), kind, options, kernel_decides)? {
         Some(device) => device,
-        None => mount_by_helper(&path, options, kernel_decides)?,
+        None => mount_by_helper(&path, kind, options, kernel_decides)?,
     };
-    let found = table().and_then(|table| new_mount(&before, &table, &path, &options.source));
+    let found = table().and_then(|table| new_mount(&before, &table, &path, (kind, &options.source)));
     match found {
         Ok(seat) => {
             let at = place_of(&seat).ok().filter(|(above, name)| mount_at(above, name) == Ok(Some(seat.id)));
@@ -116,8 +127,8 @@ pub(crate) fn open_device() -> io::Result<File> {
 
 /// Mounts by the system call; `None` if this user may not.
 fn mount_as_root(
-    directory: &OwnedFd,
-    path: &Path,
+    (directory, path): (&OwnedFd, &Path),
+    kind: &str,
     options: &Options,
     kernel_decides: bool,
 ) -> Result<Option<OwnedFd>, Error> {
@@ -136,7 +147,13 @@ fn mount_as_root(
     let flags = flags_of(options, kernel_decides);
     // no name contains a NUL
     let data = CString::new(data).unwrap_or_default();
-    match rustix::mount::mount(options.source.as_str(), by_descriptor(directory), TYPE, flags, data.as_c_str()) {
+    match rustix::mount::mount(
+        options.source.as_str(),
+        by_descriptor(directory),
+        full_type(kind),
+        flags,
+        data.as_c_str(),
+    ) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) => Ok(None),
         Err(source) => Err(Error::Mount { path: path.to_owned(), source: source.into() }),
@@ -174,10 +191,10 @@ fn is_without_devices(options: &Options, kernel_decides: bool) -> bool {
     !options.devices || !kernel_decides
 }
 
-fn mount_by_helper(path: &Path, options: &Options, kernel_decides: bool) -> Result<OwnedFd, Error> {
+fn mount_by_helper(path: &Path, kind: &str, options: &Options, kernel_decides: bool) -> Result<OwnedFd, Error> {
     let failed = |source: io::Error| Error::Mount { path: path.to_owned(), source };
     let (ours, its) = UnixStream::pair().map_err(failed)?;
-    let mut words = vec![format!("fsname={}", options.source), "subtype=zfs".to_owned()];
+    let mut words = vec![format!("fsname={}", options.source), format!("subtype={kind}")];
     let given = [
         ("ro", options.read_only),
         ("noexec", !options.exec),
@@ -294,10 +311,14 @@ pub(crate) fn unmount_path_by_helper(path: &Path) -> bool {
     out.is_ok_and(|out| out.status.success())
 }
 
-/// Returns the mounts of this type.
+/// Returns the mounts of our types.
 pub(crate) fn ours(table: &str) -> Vec<Seen> {
-    let ours = mounts(table).filter(|seat| seat.kind == TYPE);
-    ours.map(|seat| Seen { source: seat.source, path: seat.path }).collect()
+    let seen = |seat: Seat| {
+        let is_devices = seat.kind == full_type(DEVICES);
+        let is_ours = is_devices || seat.kind == full_type(FILE_SYSTEM);
+        is_ours.then_some(Seen { is_devices, source: seat.source, path: seat.path })
+    };
+    mounts(table).filter_map(seen).collect()
 }
 
 /// Has the kernel write out the pages of a mount that are dirty; waits for that awhile.
@@ -318,7 +339,8 @@ pub(crate) fn write_out(path: &Path) {
 /// Takes a mount of the mount table out of the tree; returns `false` if it is not there any more. Whoever can change the names on the way to its mount point cannot have another one taken away.
 pub(crate) fn detach(seen: &Seen) -> Result<bool, Errno> {
     let table = table().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-    let is_it = |seat: &Seat| seat.kind == TYPE && seat.path == seen.path && seat.source == seen.source;
+    let kind = full_type(if seen.is_devices { DEVICES } else { FILE_SYSTEM });
+    let is_it = |seat: &Seat| seat.kind == kind && seat.path == seen.path && seat.source == seen.source;
     // the last one is on top
     let Some(seat) = mounts(&table).filter(is_it).last() else { return Ok(false) };
     unmount_at(&seat, None, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)
@@ -348,8 +370,9 @@ pub(crate) fn table() -> io::Result<String> {
 }
 
 /// Returns the mount that was made at a path between two mount tables; another one may have been put on top of it.
-fn new_mount(before: &str, after: &str, path: &Path, source: &str) -> io::Result<Seat> {
-    let is_ours = |seat: &Seat| seat.path == path && seat.kind == TYPE && seat.source == source;
+fn new_mount(before: &str, after: &str, path: &Path, (kind, source): (&str, &str)) -> io::Result<Seat> {
+    let kind = full_type(kind);
+    let is_ours = |seat: &Seat| seat.path == path && seat.kind == kind && seat.source == source;
     let is_new = |seat: &Seat| mounts(before).all(|old| old != *seat);
     let seat = mounts(after).filter(|seat| is_ours(seat) && is_new(seat)).last();
     seat.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -410,7 +433,7 @@ mod tests {
 40 35 0:5 / /a\\134b rw - proc proc rw\nx\n";
 
     fn seat(id: u64, device: &str, path: &str) -> Seat {
-        let (kind, source) = if id == 36 { (TYPE, "tank/a b") } else { ("proc", "proc") };
+        let (kind, source) = if id == 36 { ("fuse.zfs", "tank/a b") } else { ("proc", "proc") };
         let [device, kind, source] = [device, kind, source].map(str::to_owned);
         Seat { id, above: 35, device, root: "/".into(), path: path.into(), kind, source }
     }
@@ -430,10 +453,12 @@ mod tests {
     #[test]
     fn a_mount_of_another_is_not_taken_for_ours() {
         let path = Path::new("/mnt 1");
-        assert_eq!(new_mount("", TABLE, path, "tank/a b").unwrap(), seat(36, "98:0", "/mnt 1"));
+        assert_eq!(new_mount("", TABLE, path, ("zfs", "tank/a b")).unwrap(), seat(36, "98:0", "/mnt 1"));
         let upper = format!("{TABLE}41 36 0:9 / /mnt\\0401 rw - tmpfs none rw\n");
-        assert_eq!(new_mount("", &upper, path, "tank/a b").unwrap().id, 36);
-        assert!(new_mount("", TABLE, path, "tank").is_err() && new_mount(TABLE, TABLE, path, "tank/a b").is_err());
+        assert_eq!(new_mount("", &upper, path, ("zfs", "tank/a b")).unwrap().id, 36);
+        for (before, of) in [("", ("zfs", "tank")), ("", ("zvol", "tank/a b")), (TABLE, ("zfs", "tank/a b"))] {
+            assert!(new_mount(before, TABLE, path, of).is_err(), "{of:?}");
+        }
     }
 
     #[test]

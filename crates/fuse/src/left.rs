@@ -12,10 +12,12 @@ use crate::kernel;
 /// How long a mount has to answer. One that takes longer has somebody who answers it, however slowly.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// A mount of a file system of this kind, by whatever process.
+/// A mount of one of this crate's kinds, by whatever process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// The name of the dataset.
+    /// It is a directory of devices, and no file system.
+    pub is_devices: bool,
+    /// The name of the dataset; of a directory of devices what it was mounted as.
     pub source: String,
     /// The mount point.
     pub path: PathBuf,
@@ -27,13 +29,13 @@ pub fn is_available() -> bool {
     Path::new(kernel::DEVICE).exists()
 }
 
-/// Returns the mounts of file systems of this kind in the mount table, in its order; none if it cannot be read.
+/// Returns the mounts of this crate's kinds in the mount table, in its order; none if it cannot be read.
 #[must_use]
 pub fn all_mounts() -> Vec<Seen> {
     kernel::table().map(|table| kernel::ours(&table)).unwrap_or_default()
 }
 
-/// Unmounts the mounts of file systems of this kind that nobody answers, of those whose dataset `is_wanted`, the last one first. Returns them. One that
+/// Unmounts the mounts of this crate's kinds that nobody answers, of those that are wanted, the last one first. Returns them. One that
 /// this user may not unmount, or that does not say in half a second that it is dead, is passed over.
 pub fn unmount_dead(is_wanted: impl Fn(&Seen) -> bool) -> Vec<Seen> {
     let mut gone = Vec::new();

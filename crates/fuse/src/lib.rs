@@ -81,6 +81,9 @@
 //! answer there. A live file system is mounted once at a time: its mount has the say over properties that options replace. A lazy unmount takes the mount out of the tree at once, and it ends when the last user has gone. If this process dies the kernel
 //! answers ENOTCONN at the mount point until that is unmounted ([`unmount_dead`]); the pool is as after a crash, and its intent log has what was synced.
 //!
+//! # Block devices
+//! A [`DeviceDirectory`] shows block devices as regular files in a tree of directories: whatever implements [`Devices`], in the place of a `Vfs` ([`mod@devices`]). Its type is `fuse.zvol`.
+//!
 //! # Limits
 //! * `fuser` 0.18 knows no `FUSE_STATX`, `FUSE_TMPFILE`, `FUSE_SYNCFS`: `statx` shows no time of birth, `O_TMPFILE` fails with EOPNOTSUPP.
 //! * The access time changes when data is read from the engine, not when the kernel has it cached.
@@ -107,6 +110,8 @@ mod below;
 mod caller;
 mod contents;
 mod convert;
+mod devices;
+mod end;
 mod error;
 mod ioctl;
 mod kernel;
@@ -122,6 +127,7 @@ mod under_way;
 mod waiters;
 mod xattrs;
 
+pub use devices::{Device, DeviceDirectory, Devices, Found, Identity, Kind};
 pub use error::Error;
 pub use left::{Seen, all_mounts, is_available, unmount_dead};
 pub use mount::{Mount, Unmount};

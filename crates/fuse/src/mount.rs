@@ -3,19 +3,15 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
-use parking_lot::{Condvar, Mutex};
 use zpl::live::{Mounted, Vfs};
 
-use crate::kernel::{self, Place};
+use crate::end::End;
+use crate::kernel::{self, FILE_SYSTEM, Place};
 use crate::notify::Line;
 use crate::served::Served;
 use crate::{Error, Notifier, Options};
-
-/// How long an unmounted file system may take to end: requests that are under way come to their ends.
-const END_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of the buffer into which `fuser` 0.18 reads: each thread has one, and there is one for the first request, before there are threads.
 const BUFFER: usize = (16 << 20) + 4096;
@@ -32,21 +28,6 @@ pub enum Unmount {
     Lazy,
     /// Ends it: who uses it gets errors.
     Forced,
-}
-
-/// Whether the mount has ended, and how.
-#[derive(Default)]
-struct End {
-    done: Mutex<Option<Done>>,
-    ended: Condvar,
-}
-
-/// How a mount has ended.
-struct Done {
-    /// The error that broke the connection.
-    served: Result<(), io::Error>,
-    /// True if it is in no tree any more, so that nothing is left to be unmounted: its number may be another's by now.
-    is_gone: bool,
 }
 
 /// A mounted file system. See [the crate](crate). It is unmounted when this is dropped, lazily if somebody uses it.
@@ -70,7 +51,7 @@ impl Mount {
         })?;
         let served = Served::new(vfs.clone(), acls, options);
         let kernel_decides = served.kernel_decides();
-        let (device, place) = kernel::mount(point, options, kernel_decides)?;
+        let (device, place) = kernel::mount(point, FILE_SYSTEM, options, kernel_decides)?;
         let place = Arc::new(place);
         served.below.is_mounted(place.device());
         let notifier = Notifier::of(&served);
@@ -126,7 +107,7 @@ impl Mount {
     /// EBUSY if somebody uses it, or another mount is on top of it; ETIMEDOUT if it is in no tree any more, but is still used (as after a lazy
     /// unmount), or is there in another mount namespace.
     pub fn unmount(&self, how: Unmount) -> Result<(), Error> {
-        if self.is_gone() {
+        if self.end.is_gone() {
             return Ok(());
         }
         if how == Unmount::Forced {
@@ -135,7 +116,7 @@ impl Mount {
         }
         kernel::unmount(&self.place, how)?;
         // how it ended is for those who wait for it
-        if how == Unmount::Lazy || self.wait_awhile().is_some() {
+        if how == Unmount::Lazy || self.end.wait_awhile().is_some() {
             return Ok(());
         }
         let source = io::Error::from_raw_os_error(base::Errno::ETIMEDOUT.raw());
@@ -145,12 +126,7 @@ impl Mount {
     /// Returns whether the mount has ended, by whomever.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.end.done.lock().is_some()
-    }
-
-    /// Returns whether nothing is left of it in the tree either.
-    fn is_gone(&self) -> bool {
-        self.end.done.lock().as_ref().is_some_and(|done| done.is_gone)
+        self.end.has_come()
     }
 
     /// Waits until the mount has ended: by [`Mount::unmount`], by anybody else, or because the connection to the kernel broke.
@@ -159,35 +135,21 @@ impl Mount {
     /// If the connection broke.
     pub fn wait(&self) -> Result<(), Error> {
         loop {
-            if let Some(ended) = self.wait_awhile() {
-                return ended;
+            if let Some(ended) = self.end.wait_awhile() {
+                return ended.map_err(|source| Error::Session { path: self.place.path.clone(), source });
             }
         }
-    }
-
-    /// Waits until the mount has ended, but not for ever; `None` if it has not by then.
-    fn wait_awhile(&self) -> Option<Result<(), Error>> {
-        let mut done = self.end.done.lock();
-        // whether it has ended is looked at
-        let _ = self.end.ended.wait_while_for(&mut done, |done| done.is_none(), END_MAX);
-        done.as_ref().map(|done| match &done.served {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let source = io::Error::new(error.kind(), error.to_string());
-                Err(Error::Session { path: self.place.path.clone(), source })
-            }
-        })
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.is_gone() {
+        if self.end.is_gone() {
             return;
         }
         match kernel::unmount(&self.place, Unmount::Idle) {
             Ok(true) => {
-                let _ = self.wait_awhile();
+                let _ = self.end.wait_awhile();
             }
             // it ends when the last user has gone
             Ok(false) => {}
@@ -229,8 +191,7 @@ impl Serving {
         let left = kernel::unmount(&place, Unmount::Forced);
         drop((mounted, vfs, spare));
         tracing::info!(target: "zuse::fuse", ?served, ?left, "unmounted");
-        *end.done.lock() = Some(Done { served, is_gone: left.is_ok() });
-        end.ended.notify_all();
+        end.tell(served, left.is_ok());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nbd::memory::Memory;
-use nbd::negotiate::negotiate;
+use nbd::negotiate::{Outcome, Security, negotiate, negotiate_secured};
 use nbd::transmit::{Bounds, Watch, transmit};
 use nbd::{Export, Named};
 
@@ -24,13 +24,21 @@ pub fn fuzz_nbd(data: &[u8]) {
         description: "in memory".to_owned(),
         export: Arc::new(export) as Arc<dyn Export>,
     };
-    let exports = [named("disk", Memory::new(SIZE)), named("still", Memory::new(SIZE).read_only())];
+    let exports = vec![named("disk", Memory::new(SIZE)), named("still", Memory::new(SIZE).read_only())];
     let (mut input, mut said) = (data, Vec::new());
-    let negotiated = negotiate(&mut input, &mut said, &exports);
-    // an answer to NBD_OPT_EXPORT_NAME has no header
-    let is_framed = negotiated.as_ref().is_ok_and(|chosen| chosen.as_ref().is_none_or(|chosen| chosen.by_go()));
+    let mut negotiated = negotiate(&mut input, &mut said, &exports, Security::Offered);
+    if let Ok(Outcome::StartTls { no_zeroes }) = negotiated {
+        // as if the handshake had taken place
+        negotiated = negotiate_secured(&mut input, &mut said, &exports, no_zeroes);
+    }
+    let is_framed = match &negotiated {
+        // an answer to NBD_OPT_EXPORT_NAME has no header
+        Ok(Outcome::Chosen(chosen)) => chosen.by_go(),
+        Ok(_) => true,
+        Err(_) => false,
+    };
     assert!(!is_framed || options_end(&said), "replies to options are malformed");
-    let Ok(Some(chosen)) = negotiated else { return };
+    let Ok(Outcome::Chosen(chosen)) = negotiated else { return };
     let mut replies = Vec::new();
     let watch = Watch { is_ending: &|| false, is_gone: &|| false };
     let _ended = transmit(&mut input, &mut replies, &chosen, BOUNDS, watch);

@@ -50,11 +50,12 @@ pub trait Export: Send + Sync {
     /// When that is not so.
     fn flush(&self) -> Result<(), Failed>;
 
-    /// Returns the data and holes of a range of at least one byte, at most `max` from its beginning on: at least one, without gaps, none of them empty.
+    /// Returns the data and holes of a range of at least one byte, at most `max` from its beginning on: at least one, without gaps, none of them empty. They may end before the range does,
+    /// if all of it would take long.
     ///
     /// # Errors
-    /// When that cannot be read.
-    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Failed>;
+    /// When that cannot be read, or it was `stopped`.
+    fn extents(&self, offset: u64, len: u64, max: usize, stopped: Stopped<'_>) -> Result<Vec<Extent>, Failed>;
 
     /// Reads a range ahead, as far as that is of use.
     ///
@@ -120,4 +121,42 @@ pub struct Named {
     pub description: String,
     /// The export.
     pub export: Arc<dyn Export>,
+}
+
+/// What a client is told of an export that it has not chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// The name that clients ask for.
+    pub name: String,
+    /// A line about it for a person.
+    pub description: String,
+}
+
+/// The exports that a server has. They may come and go.
+pub trait Exports: Send + Sync {
+    /// Returns what there is now.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn list(&self) -> Result<Vec<Listed>, Failed>;
+
+    /// Returns the export of this name, which is in use until that is dropped; no name stands for the default one. `None` if there is none. It is called for each connection; what it returns for one name may be several, if they are of one device: a flush
+    /// of one covers what the others have taken.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    fn find(&self, name: &str) -> Result<Option<Named>, Failed>;
+}
+
+/// Exports that stay. The first is the default one.
+impl Exports for Vec<Named> {
+    fn list(&self) -> Result<Vec<Listed>, Failed> {
+        let listed = |named: &Named| Listed { name: named.name.clone(), description: named.description.clone() };
+        Ok(self.iter().map(listed).collect())
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Named>, Failed> {
+        let found = if name.is_empty() { self.first() } else { self.iter().find(|named| named.name == name) };
+        Ok(found.cloned())
+    }
 }

@@ -10,16 +10,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, fchmod};
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
-use crate::server::Socket;
+use crate::socket::Socket;
 
 /// The port that NBD has.
 pub const PORT: u16 = 10809;
@@ -31,7 +32,10 @@ const BACKLOG: i32 = 128;
 const LOCK_TIME: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 /// The time after which it is looked whether a client that is silent is still there, and the interval of further looks.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The time after which a client is taken for gone that has answered no look, or has taken nothing of what was sent, in milliseconds.
+const GONE_MS: u32 = 120_000;
 
 /// Where a server is reached.
 #[derive(Debug)]
@@ -81,15 +85,25 @@ impl Listener {
         Ok(Listener(Kind::Tcp(listener)))
     }
 
-    /// Returns the URI by which clients find it.
+    /// Returns the address of a port of TCP that others than this machine may reach.
+    #[must_use]
+    pub fn public_address(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Kind::Tcp(listener) => listener.local_addr().ok().filter(|address| !address.ip().is_loopback()),
+            Kind::Unix(_) => None,
+        }
+    }
+
+    /// Returns the URI by which clients find it, with TLS if it `needs_tls`.
     ///
     /// # Errors
     /// What the system says.
-    pub fn uri(&self) -> io::Result<String> {
+    pub fn uri(&self, needs_tls: bool) -> io::Result<String> {
+        let scheme = if needs_tls { "nbds" } else { "nbd" };
         match &self.0 {
-            Kind::Tcp(listener) => Ok(format!("nbd://{}", listener.local_addr()?)),
+            Kind::Tcp(listener) => Ok(format!("{scheme}://{}", listener.local_addr()?)),
             Kind::Unix(socket) => {
-                let mut uri = "nbd+unix:///?socket=".to_owned();
+                let mut uri = format!("{scheme}+unix:///?socket=");
                 for byte in std::path::absolute(&socket.path)?.as_os_str().as_bytes() {
                     match byte {
                         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
@@ -106,11 +120,11 @@ impl Listener {
     /// Accepts a connection; an error if there is none at present.
     pub(crate) fn accept(&self) -> io::Result<Socket> {
         match &self.0 {
-            Kind::Unix(socket) => Ok(Socket::Unix(socket.listener.accept()?.0)),
+            Kind::Unix(socket) => Ok(socket.listener.accept()?.0.into()),
             Kind::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 prepare(&stream)?;
-                Ok(Socket::Tcp(stream))
+                Ok(stream.into())
             }
         }
     }
@@ -130,7 +144,9 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     set_socket_keepalive(stream, true)?;
     set_tcp_keepidle(stream, KEEPALIVE)?;
-    set_tcp_keepintvl(stream, KEEPALIVE)?;
+    set_tcp_keepintvl(stream, LOOK_AGAIN)?;
+    // it takes the place of the number of looks, too
+    set_tcp_user_timeout(stream, GONE_MS)?;
     Ok(())
 }
 
@@ -158,9 +174,11 @@ fn make_way(path: &Path) -> io::Result<()> {
         Ok(found) if !found.file_type().is_socket() => return in_use("it exists, and is no socket"),
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        // one whose queue is full is in use, too
+    // one whose queue is full is in use, and is not waited for
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match connect(&probe, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
         _ => in_use("another program listens to it"),
     }
 }
@@ -180,6 +198,7 @@ impl Drop for UnixSocket {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -189,7 +208,7 @@ mod tests {
         let path = dir.path().join("a b");
         let first = Listener::unix(&path).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE);
-        assert!(first.uri().unwrap().ends_with("/a%20b"));
+        assert!(first.uri(false).unwrap().ends_with("/a%20b"));
         let refused = Listener::unix(&path).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         // it is as a killed server leaves it
@@ -208,6 +227,41 @@ mod tests {
         assert!(path.exists());
         drop(third);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_in_use_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let other = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&other, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&other, 0).unwrap();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let mut waiting = Vec::new();
+        loop {
+            let client = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+            match connect(&client, &SocketAddrUnix::new(&path).unwrap()) {
+                Ok(()) => waiting.push(client),
+                Err(e) => break assert_eq!(e, Errno::WOULDBLOCK),
+            }
+        }
+        assert_eq!(Listener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_client_of_tcp_that_has_vanished_is_noticed() {
+        use rustix::net::sockopt::{socket_keepalive, tcp_keepidle, tcp_user_timeout};
+        let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_eq!(listener.public_address(), None);
+        let Kind::Tcp(inner) = &listener.0 else { panic!() };
+        let client = TcpStream::connect(inner.local_addr().unwrap()).unwrap();
+        let (server, _) = inner.accept().unwrap();
+        prepare(&server).unwrap();
+        assert!(socket_keepalive(&server).unwrap());
+        assert_eq!((tcp_keepidle(&server).unwrap(), tcp_user_timeout(&server).unwrap()), (KEEPALIVE, GONE_MS));
+        drop(client);
+        assert!(Listener::tcp("0.0.0.0:0".parse().unwrap()).unwrap().public_address().is_some());
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Export for Memory {
         Ok(())
     }
 
-    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Failed> {
+    fn extents(&self, offset: u64, len: u64, max: usize, _stopped: Stopped<'_>) -> Result<Vec<Extent>, Failed> {
         self.check(offset, len)?;
         let blocks = self.blocks.read();
         let mut extents: Vec<Extent> = Vec::new();

@@ -1,13 +1,16 @@
 //! Fixed newstyle negotiation: a client asks about exports, and chooses one.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+
+use base::Errno;
 
 use crate::proto::{
     Fields, IHAVEOPT, NBDMAGIC, OPTION_REPLY_MAGIC, PAYLOAD_MAX, allocation, flag, handshake, info, option, rep, skip,
     take,
 };
-use crate::{Export, Named};
+use crate::{Export, Exports, Failed, Listed, Named};
 
 /// Bytes of an option that are read: some names of 4,096 bytes, which is the most that a string may have.
 pub const OPTION_MAX: u32 = 64 << 10;
@@ -64,11 +67,43 @@ impl Chosen {
     }
 }
 
-/// Negotiates with a client. `None`: it has left, or has asked for an export that is not there in a way that has no other answer.
+/// How the connection of a negotiation is secured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Security {
+    /// It is not, and cannot be.
+    None,
+    /// The client may begin TLS.
+    Offered,
+    /// The client has to begin TLS before it is told of anything.
+    Required,
+    /// There is TLS.
+    Begun,
+}
+
+/// How a negotiation ends.
+#[derive(Clone)]
+pub enum Outcome {
+    /// The client has chosen an export.
+    Chosen(Chosen),
+    /// The client begins TLS. The negotiation begins anew behind it, without a greeting ([`negotiate_secured`]).
+    StartTls {
+        /// What the client has said to the greeting: it expects no zeros after the reply to `NBD_OPT_EXPORT_NAME`.
+        no_zeroes: bool,
+    },
+    /// The client has left, or has asked for an export that is not there in a way that has no other answer.
+    Left,
+}
+
+/// Greets a client and negotiates with it.
 ///
 /// # Errors
 /// As [`Error`] says.
-pub fn negotiate(input: &mut impl Read, output: &mut impl Write, exports: &[Named]) -> Result<Option<Chosen>, Error> {
+pub fn negotiate(
+    input: &mut impl Read,
+    output: &mut impl Write,
+    exports: &dyn Exports,
+    security: Security,
+) -> Result<Outcome, Error> {
     let flags = handshake::FIXED_NEWSTYLE | handshake::NO_ZEROES;
     output.write_all(&[&NBDMAGIC.to_be_bytes()[..], &IHAVEOPT.to_be_bytes(), &flags.to_be_bytes()].concat())?;
     let mut answer = [0; 4];
@@ -78,27 +113,45 @@ pub fn negotiate(input: &mut impl Read, output: &mut impl Write, exports: &[Name
         return Err(Error::Violation("a flag of the client is not known"));
     }
     let no_zeroes = answer & u32::from(handshake::NO_ZEROES) != 0;
-    Negotiation { input, output, exports, no_zeroes, structured: false, context: None }.run()
+    Negotiation { input, output, exports, security, no_zeroes, structured: false, context: None, last: None }.run()
+}
+
+/// Negotiates with a client that has begun TLS: nothing of what it said before holds, but for the flag.
+///
+/// # Errors
+/// As [`Error`] says.
+pub fn negotiate_secured(
+    input: &mut impl Read,
+    output: &mut impl Write,
+    exports: &dyn Exports,
+    no_zeroes: bool,
+) -> Result<Outcome, Error> {
+    let security = Security::Begun;
+    Negotiation { input, output, exports, security, no_zeroes, structured: false, context: None, last: None }.run()
 }
 
 struct Negotiation<'a, R, W> {
     input: &'a mut R,
     output: &'a mut W,
-    exports: &'a [Named],
+    exports: &'a dyn Exports,
+    security: Security,
     no_zeroes: bool,
     structured: bool,
-    /// The place of the export for which `base:allocation` is selected.
-    context: Option<usize>,
+    /// The name for which `base:allocation` is selected.
+    context: Option<Vec<u8>>,
+    /// The export that was asked for last, by the name by which: it is likely the one that will be chosen.
+    last: Option<(Vec<u8>, Named)>,
 }
 
 /// An error that is the reply to an option: its type, and a message for a person.
-type Refused = (u32, &'static str);
+type Refused = (u32, Cow<'static, str>);
 
-const MALFORMED: Refused = (rep::ERR_INVALID, "the data of the option is malformed");
-const UNKNOWN: Refused = (rep::ERR_UNKNOWN, "there is no export of this name");
+const MALFORMED: Refused = (rep::ERR_INVALID, Cow::Borrowed("the data of the option is malformed"));
+const UNKNOWN: Refused = (rep::ERR_UNKNOWN, Cow::Borrowed("there is no export of this name"));
+const NEEDS_TLS: Refused = (rep::ERR_TLS_REQD, Cow::Borrowed("this server serves nobody without TLS"));
 
 impl<R: Read, W: Write> Negotiation<'_, R, W> {
-    fn run(mut self) -> Result<Option<Chosen>, Error> {
+    fn run(mut self) -> Result<Outcome, Error> {
         loop {
             let mut header = [0; 16];
             self.input.read_exact(&mut header)?;
@@ -116,15 +169,25 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
             }
             let data = take(self.input, len as usize)?;
             match number {
-                option::EXPORT_NAME => return self.export_name(&data),
                 option::ABORT => {
                     // a client that has gone does not wait for it
                     let _sent = self.reply(number, rep::ACK, &[]);
-                    return Ok(None);
+                    return Ok(Outcome::Left);
                 }
+                option::STARTTLS => match self.start_tls(&data) {
+                    Ok(()) => {
+                        self.reply(number, rep::ACK, &[])?;
+                        return Ok(Outcome::StartTls { no_zeroes: self.no_zeroes });
+                    }
+                    Err(refused) => self.refuse(number, &refused)?,
+                },
+                // it has no reply that is an error
+                option::EXPORT_NAME if self.security == Security::Required => return Ok(Outcome::Left),
+                _ if self.security == Security::Required => self.refuse(number, &NEEDS_TLS)?,
+                option::EXPORT_NAME => return self.export_name(&data),
                 option::GO => match self.info(number, &data)? {
-                    Ok(place) => return Ok(self.choose(place, true)),
-                    Err(refused) => self.refuse(number, refused)?,
+                    Ok((name, named)) => return Ok(Outcome::Chosen(self.choose(&name, named, true))),
+                    Err(refused) => self.refuse(number, &refused)?,
                 },
                 _ => {
                     let done = match number {
@@ -132,13 +195,23 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
                         option::INFO => self.info(number, &data)?.map(drop),
                         option::STRUCTURED_REPLY => self.structured_reply(number, &data)?,
                         option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(number, &data)?,
-                        _ => Err((rep::ERR_UNSUP, "this server does not have the option")),
+                        _ => Err((rep::ERR_UNSUP, "this server does not have the option".into())),
                     };
                     if let Err(refused) = done {
-                        self.refuse(number, refused)?;
+                        self.refuse(number, &refused)?;
                     }
                 }
             }
+        }
+    }
+
+    /// `NBD_OPT_STARTTLS`.
+    fn start_tls(&self, data: &[u8]) -> Result<(), Refused> {
+        match self.security {
+            Security::None => Err((rep::ERR_UNSUP, "this server has no TLS".into())),
+            Security::Begun => Err((rep::ERR_INVALID, "there is TLS already".into())),
+            _ if !data.is_empty() => Err(MALFORMED),
+            Security::Offered | Security::Required => Ok(()),
         }
     }
 
@@ -147,53 +220,64 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
         self.output.write_all(&[&magic[..], &number.to_be_bytes(), &kind.to_be_bytes(), &len, data].concat())
     }
 
-    fn refuse(&mut self, number: u32, (kind, why): Refused) -> io::Result<()> {
-        self.reply(number, kind, why.as_bytes())
+    fn refuse(&mut self, number: u32, (kind, why): &Refused) -> io::Result<()> {
+        self.reply(number, *kind, why.as_bytes())
     }
 
-    /// Returns the place of the export of this name; no name stands for the first.
-    fn place(&self, name: &[u8]) -> Option<usize> {
-        match name {
-            [] => (!self.exports.is_empty()).then_some(0),
-            name => self.exports.iter().position(|named| named.name.as_bytes() == name),
+    /// Finds the export of this name.
+    fn find(&mut self, name: &[u8]) -> Result<Named, Refused> {
+        if let Some((_, named)) = self.last.as_ref().filter(|(last, _)| last == name) {
+            return Ok(named.clone());
         }
+        // the one before is of no use any more, and need not be held
+        self.last = None;
+        let text = std::str::from_utf8(name).map_err(|_| UNKNOWN)?;
+        let named = self.exports.find(text).map_err(|failed| refusal(&failed))?.ok_or(UNKNOWN)?;
+        self.last = Some((name.to_vec(), named.clone()));
+        Ok(named)
     }
 
-    fn choose(&self, place: usize, by_go: bool) -> Option<Chosen> {
-        let export = self.exports.get(place)?.export.clone();
-        let (size, allocation) = (export.size(), self.context == Some(place));
-        Some(Chosen { size, structured: self.structured, allocation, by_go, export })
+    fn choose(&self, name: &[u8], Named { export, .. }: Named, by_go: bool) -> Chosen {
+        // a context was selected for a name, and no name is one of the default export
+        let allocation = self.context.as_deref() == Some(name);
+        Chosen { size: export.size(), structured: self.structured, allocation, by_go, export }
     }
 
-    fn export_name(self, name: &[u8]) -> Result<Option<Chosen>, Error> {
-        let Some(chosen) = self.place(name).and_then(|place| self.choose(place, false)) else { return Ok(None) };
+    fn export_name(mut self, name: &[u8]) -> Result<Outcome, Error> {
+        let Ok(named) = self.find(name) else { return Ok(Outcome::Left) };
+        let chosen = self.choose(name, named, false);
         let mut answer = chosen.size.to_be_bytes().to_vec();
         answer.extend(flags(&*chosen.export, self.structured).to_be_bytes());
         if !self.no_zeroes {
             answer.extend([0; handshake::ZEROES]);
         }
         self.output.write_all(&answer)?;
-        Ok(Some(chosen))
+        Ok(Outcome::Chosen(chosen))
     }
 
     fn list(&mut self, number: u32, data: &[u8]) -> io::Result<Result<(), Refused>> {
         if !data.is_empty() {
             return Ok(Err(MALFORMED));
         }
-        for named in self.exports {
-            let len = (named.name.len() as u32).to_be_bytes();
-            let about = [&len, named.name.as_bytes(), named.description.as_bytes()].concat();
+        let all = match self.exports.list() {
+            Ok(all) => all,
+            Err(failed) => return Ok(Err(refusal(&failed))),
+        };
+        for Listed { name, description } in all {
+            let about = [&(name.len() as u32).to_be_bytes(), name.as_bytes(), description.as_bytes()].concat();
             self.reply(number, rep::SERVER, &about)?;
         }
         self.reply(number, rep::ACK, &[])?;
         Ok(Ok(()))
     }
 
-    /// `NBD_OPT_INFO`, `NBD_OPT_GO`. Returns the place of the export.
-    fn info(&mut self, number: u32, data: &[u8]) -> io::Result<Result<usize, Refused>> {
+    /// `NBD_OPT_INFO`, `NBD_OPT_GO`. Returns the export, with the name by which it was asked for.
+    fn info(&mut self, number: u32, data: &[u8]) -> io::Result<Result<(Vec<u8>, Named), Refused>> {
         let Some((name, wanted)) = decode_info(data) else { return Ok(Err(MALFORMED)) };
-        let Some(place) = self.place(name) else { return Ok(Err(UNKNOWN)) };
-        let Some(named) = self.exports.get(place) else { return Ok(Err(UNKNOWN)) };
+        let named = match self.find(name) {
+            Ok(named) => named,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let (size, flags) = (named.export.size(), flags(&*named.export, self.structured));
         let about = [&info::EXPORT.to_be_bytes()[..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
         self.reply(number, rep::INFO, &about)?;
@@ -211,7 +295,7 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
             self.reply(number, rep::INFO, &[&info::BLOCK_SIZE.to_be_bytes()[..], &sizes].concat())?;
         }
         self.reply(number, rep::ACK, &[])?;
-        Ok(Ok(place))
+        Ok(Ok((name.to_vec(), named)))
     }
 
     fn structured_reply(&mut self, number: u32, data: &[u8]) -> io::Result<Result<(), Refused>> {
@@ -231,10 +315,12 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
             self.context = None;
         }
         if !self.structured {
-            return Ok(Err((rep::ERR_INVALID, "structured replies have not been negotiated")));
+            return Ok(Err((rep::ERR_INVALID, "structured replies have not been negotiated".into())));
         }
         let Some((name, queries)) = decode_queries(data) else { return Ok(Err(MALFORMED)) };
-        let Some(place) = self.place(name) else { return Ok(Err(UNKNOWN)) };
+        if let Err(refused) = self.find(name) {
+            return Ok(Err(refused));
+        }
         let names_it = queries.contains(&allocation::NAME);
         let asks_for_all = !sets && (queries.is_empty() || queries.contains(&allocation::WILDCARD));
         if names_it || asks_for_all {
@@ -242,11 +328,20 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
             self.reply(number, rep::META_CONTEXT, &[&id.to_be_bytes(), allocation::NAME].concat())?;
         }
         if sets && names_it {
-            self.context = Some(place);
+            self.context = Some(name.to_vec());
         }
         self.reply(number, rep::ACK, &[])?;
         Ok(Ok(()))
     }
+}
+
+/// The reply to an option about an export that cannot be used.
+fn refusal(failed: &Failed) -> Refused {
+    let kind = match failed.errno {
+        Errno::EACCES | Errno::EPERM => rep::ERR_POLICY,
+        _ => rep::ERR_UNKNOWN,
+    };
+    (kind, failed.why.clone().into())
 }
 
 /// The name of an export, and the types of information that are asked for.

@@ -1,9 +1,8 @@
 //! The server itself: it accepts connections, and ends in order.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +11,14 @@ use std::time::{Duration, Instant};
 
 use base::Stop;
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
-use crate::negotiate::{Error, negotiate};
+use crate::negotiate::{Error, Outcome, Security, negotiate, negotiate_secured};
+use crate::socket::{Socket, Stream};
+use crate::tls::Secured;
 use crate::transmit::{Bounds, Watch, transmit};
-use crate::{Listener, Named};
+use crate::{Exports, Listener, Tls};
 
 /// The time that a client has for its negotiation.
 const NEGOTIATION_TIME: Duration = Duration::from_secs(30);
@@ -38,102 +40,14 @@ pub struct Options {
     pub negotiation_time: Duration,
     /// The time that requests have to end when the server ends.
     pub grace: Duration,
+    /// The certificates, if there is TLS.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { connections: 16, bounds: Bounds::default(), negotiation_time: NEGOTIATION_TIME, grace: GRACE }
-    }
-}
-
-/// The socket of a connection.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Socket::Unix(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
-            Socket::Tcp(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
-        }
-    }
-
-    /// Returns whether both directions are closed, by the client or by the server. A client that has closed its side alone may be answered.
-    fn is_gone(&self) -> bool {
-        let mut fds = [match self {
-            Socket::Unix(stream) => PollFd::new(stream, PollFlags::empty()),
-            Socket::Tcp(stream) => PollFd::new(stream, PollFlags::empty()),
-        }];
-        let ready = poll(&mut fds, Some(&Timespec::default()));
-        ready.is_ok() && fds.iter().any(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR))
-    }
-
-    fn shutdown(&self, how: Shutdown) {
-        // it may be closed already
-        let _closed = match self {
-            Socket::Unix(stream) => stream.shutdown(how),
-            Socket::Tcp(stream) => stream.shutdown(how),
-        };
-    }
-}
-
-impl Read for &Socket {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).read(buf),
-            Socket::Tcp(stream) => (&*stream).read(buf),
-        }
-    }
-}
-
-impl Write for &Socket {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).write(buf),
-            Socket::Tcp(stream) => (&*stream).write(buf),
-        }
-    }
-
-    fn write_vectored(&mut self, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(stream) => (&*stream).write_vectored(bufs),
-            Socket::Tcp(stream) => (&*stream).write_vectored(bufs),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A socket that is read and written until a point in time.
-struct Until<'a>(&'a Socket, Instant);
-
-impl Until<'_> {
-    fn begin(&self) -> io::Result<()> {
-        let left = self.1.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { self.0.set_timeouts(Some(left)) }
-    }
-}
-
-impl Read for Until<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.begin()?;
-        self.0.read(buf)
-    }
-}
-
-impl Write for Until<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.begin()?;
-        self.0.write(buf)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let (negotiation_time, bounds) = (NEGOTIATION_TIME, Bounds::default());
+        Options { connections: 16, bounds, negotiation_time, grace: GRACE, tls: None }
     }
 }
 
@@ -146,7 +60,7 @@ pub struct Server {
 
 /// What the connections of a server share.
 struct Core {
-    exports: Vec<Named>,
+    exports: Box<dyn Exports>,
     options: Options,
     live: Mutex<HashMap<u64, Arc<Socket>>>,
     /// Wakes the server that waits for connections to end.
@@ -156,16 +70,16 @@ struct Core {
 
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.exports.iter().map(|named| named.name.as_str()).collect();
-        f.debug_struct("Core").field("exports", &names).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Core").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
 impl Server {
-    /// A server of these exports, the first of which is the default one. Who connects to a listener waits for [`Server::run`].
+    /// A server of these exports. Who connects to a listener waits for [`Server::run`].
     #[must_use]
-    pub fn new(exports: Vec<Named>, listeners: Vec<Listener>, options: Options) -> Server {
+    pub fn new(exports: impl Exports + 'static, listeners: Vec<Listener>, options: Options) -> Server {
         let (live, ended, ending) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        let exports = Box::new(exports);
         Server { listeners, core: Arc::new(Core { exports, options, live, ended, ending }) }
     }
 
@@ -195,12 +109,40 @@ fn accept(listeners: &[Listener], core: &Arc<Core>, stop: &Stop) {
                     number += 1;
                     core.welcome(number, socket);
                 }
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                // one that has gone by now, or no descriptor is left
-                Err(_) => thread::sleep(PAUSE),
+                Err(e) if is_of_connection(&e) => {
+                    tracing::debug!(target: "zuse::nbd", %e, "a connection was gone before it was accepted");
+                }
+                // no descriptor or memory is left: it stays in the queue, and is ready at once again
+                Err(e) => {
+                    tracing::debug!(target: "zuse::nbd", %e, "no connection can be accepted");
+                    thread::sleep(PAUSE);
+                }
             }
         }
     }
+}
+
+/// Returns whether a connection could not be accepted for a reason of its own, or there is none: others can be accepted at once (accept(2), "Error handling").
+fn is_of_connection(e: &io::Error) -> bool {
+    let passing = [
+        Errno::WOULDBLOCK,
+        Errno::INTR,
+        Errno::CONNABORTED,
+        Errno::CONNRESET,
+        Errno::PERM,
+        Errno::PROTO,
+        Errno::NETDOWN,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::OPNOTSUPP,
+        Errno::NETUNREACH,
+        // of a socket that is prepared, and closed meanwhile
+        Errno::INVAL,
+        Errno::NOTCONN,
+    ];
+    Errno::from_io_error(e).is_some_and(|errno| passing.contains(&errno))
 }
 
 /// A connection that is served. It is known until this is dropped.
@@ -243,14 +185,28 @@ impl Core {
         let _spawned = thread::Builder::new().name("nbd-client".to_owned()).spawn(serve);
     }
 
-    fn serve(&self, socket: &Socket) -> Result<(), Error> {
-        let until = Instant::now() + self.options.negotiation_time;
-        let chosen = negotiate(&mut Until(socket, until), &mut Until(socket, until), &self.exports)?;
-        let Some(chosen) = chosen else { return Ok(()) };
-        socket.set_timeouts(None)?;
+    fn serve(&self, socket: &Arc<Socket>) -> Result<(), Error> {
+        socket.set_deadline(Some(Instant::now() + self.options.negotiation_time))?;
+        let mut stream = Stream::Plain(socket.clone());
+        let security = match &self.options.tls {
+            None => Security::None,
+            Some(tls) if tls.is_required() => Security::Required,
+            Some(_) => Security::Offered,
+        };
+        let mut outcome = negotiate(&mut &stream, &mut &stream, &*self.exports, security)?;
+        if let (Outcome::StartTls { no_zeroes }, Some(tls)) = (&outcome, &self.options.tls) {
+            stream = Stream::Secured(Box::new(Secured::accept(tls, socket.clone())?));
+            outcome = negotiate_secured(&mut &stream, &mut &stream, &*self.exports, *no_zeroes)?;
+        }
+        let Outcome::Chosen(chosen) = outcome else { return Ok(()) };
+        socket.set_deadline(None)?;
         let is_ending = || self.ending.load(Ordering::SeqCst);
         let watch = Watch { is_ending: &is_ending, is_gone: &|| socket.is_gone() };
-        transmit(&mut &*socket, socket, &chosen, self.options.bounds, watch)
+        let done = transmit(&mut &stream, &stream, &chosen, self.options.bounds, watch);
+        // one that takes nothing any more is not waited for long
+        socket.set_deadline(Some(Instant::now() + CLOSE_TIME))?;
+        stream.finish();
+        done
     }
 
     /// Lets connections answer what they have taken, and closes them.

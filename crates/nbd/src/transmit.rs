@@ -138,7 +138,7 @@ impl Job {
                 return Ok(());
             }
             Command::Status { offset, len, one } => {
-                let extents = export.extents(offset, len.into(), if one { 1 } else { EXTENTS_MAX })?;
+                let extents = export.extents(offset, len.into(), if one { 1 } else { EXTENTS_MAX }, stopped)?;
                 sender.status(cookie, &extents);
                 return Ok(());
             }

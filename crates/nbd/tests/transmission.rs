@@ -223,8 +223,8 @@ impl Export for Odd {
     fn flush(&self) -> Result<(), Failed> {
         self.memory.flush()
     }
-    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Failed> {
-        self.memory.extents(offset, len, max)
+    fn extents(&self, offset: u64, len: u64, max: usize, stopped: Stopped<'_>) -> Result<Vec<Extent>, Failed> {
+        self.memory.extents(offset, len, max, stopped)
     }
     fn cache(&self, offset: u64, len: u64, stopped: Stopped<'_>) -> Result<(), Failed> {
         self.memory.cache(offset, len, stopped)

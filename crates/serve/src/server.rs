@@ -97,6 +97,18 @@ impl Server {
         Ok(Server { site, seat, listener, own_socket, core, options })
     }
 
+    /// Returns the pools, for who serves something of them besides. That has to end with [`Options::ending`].
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.core.machine
+    }
+
+    /// Ends before it has served anybody: those who wait see that the connection is closed.
+    pub fn give_up(self) {
+        // what cannot be removed is replaced by the next one
+        let _left = self.own_socket.then(|| self.seat.leave());
+    }
+
     /// Serves until it is stopped, or idle for long. Pools that are imported are opened at once; those that do not open are told to the front of the site, and tried again by the first
     /// request to them.
     ///

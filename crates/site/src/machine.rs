@@ -25,6 +25,7 @@
 //!
 //! OpenZFS: `zfsdev_ioctl_common`, `zfs_onexit_init`.
 
+mod borrowed;
 mod imports;
 mod lent;
 mod pools;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use control::{Caller, Failed};
 use pool::Spa;
 
+pub use borrowed::Borrowed;
 pub(crate) use lent::Lent;
 pub(crate) use pools::Pools;
 use pools::Use;

@@ -296,6 +296,24 @@ fn a_long_write_waits_once_with_sync_always() {
     after.close();
 }
 
+/// What is free already may be so in memory alone, by another one whose discard is not answered yet.
+#[test]
+fn a_discard_of_a_hole_waits_with_sync_always() {
+    let rig = Rig::new(&["/a"]);
+    rig.volume("t/v", 1 << 20, 16 << 10);
+    let volume = Volume::open(&rig.spa, "t/v").unwrap();
+    let commits = || {
+        let kstats = rig.spa.kstats();
+        kstats.iter().find(|k| k.name == "zil").and_then(|k| k.get("zil_commit_count")).unwrap()
+    };
+    let before = commits();
+    volume.discard(0, 1 << 20).unwrap();
+    assert_eq!(commits(), before);
+    rig.spa.set_props("t/v", &[("sync".to_string(), pool::Value::Number(1))], pool::PropSource::Local).unwrap();
+    volume.discard(0, 1 << 20).unwrap();
+    assert_eq!(commits(), before + 1);
+}
+
 #[test]
 fn what_the_log_cannot_have_waits_for_the_txg() {
     let rig = Rig::new(&["/a"]);

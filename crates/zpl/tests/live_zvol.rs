@@ -89,6 +89,13 @@ fn a_volume_is_a_vector_of_bytes() {
     volume.read(0, &mut back).unwrap();
     model[size as usize / 2..].fill(0);
     assert!(back == model);
+    // by somebody else
+    for new in [size / 4, size] {
+        let value = [("volsize".to_string(), Value::Number(new))];
+        scratch.spa().set_props("t/vol", &value, pool::PropSource::Local).unwrap();
+        assert_eq!(volume.size(), new);
+        assert_eq!(volume.write(new - 1, &[1, 2]).unwrap_err().errno(), Errno::ENXIO);
+    }
     drop(volume);
     scratch.close();
 }

@@ -383,11 +383,22 @@ pub(crate) fn unmount_dead() {
     }
     // without the records nothing is known to be of these pools
     let pools = here().all().unwrap_or_default();
+    let devices = devices_source();
     let is_ours = |seen: &fuse::Seen| {
+        if seen.is_devices {
+            return devices.as_ref() == Some(&seen.source);
+        }
         let pool = seen.source.split(['/', '@']).next().unwrap_or_default();
         pools.iter().any(|record| record.name == pool)
     };
     fuse::unmount_dead(is_ours);
+}
+
+/// What the mount table shows as the source of a directory of volumes: the state folder, whose pools they are in.
+pub(crate) fn devices_source() -> Option<String> {
+    let folder = site::records::folder().ok()?;
+    // these cannot be in the mount table
+    Some(format!("zuse:{}", folder.display()).replace([',', '\\', '\n', '\0'], "_"))
 }
 
 /// How a file system is mounted, as the command shows it: each time as it was when it was asked first. `None` if it is not mounted.

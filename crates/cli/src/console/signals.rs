@@ -131,6 +131,20 @@ impl Signals {
         }
     }
 
+    /// Does `work` in another thread when a client's command is interrupted, at its end at the latest ([`ClientSignals::interrupt`] is called then as well). Does nothing for the process's own signals.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub(crate) fn when_interrupted(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let Signals::OfClient(client) = self else { return Ok(()) };
+        let client = client.clone();
+        let wait = move || {
+            while client.sleep(Duration::MAX) {}
+            work();
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+    }
+
     /// Waits. Returns false if the command is to end.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         match self {

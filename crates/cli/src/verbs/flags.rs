@@ -20,3 +20,13 @@ pub(super) const NO_MOUNTS: char = '\u{e018}';
 pub(super) const ON_DEMAND: char = '\u{e016}';
 /// `--stop`.
 pub(super) const STOP: char = '\u{e017}';
+/// `--nbd`.
+pub(super) const NBD_AT: char = '\u{e019}';
+/// `--zvol`.
+pub(super) const ZVOL: char = '\u{e01a}';
+/// `--tls`.
+pub(super) const TLS: char = '\u{e01b}';
+/// `--tls-certificates`.
+pub(super) const TLS_CERTIFICATES: char = '\u{e01c}';
+/// `--tls-verify-peer`.
+pub(super) const TLS_VERIFY_PEER: char = '\u{e01d}';

@@ -13,10 +13,12 @@ mod nbd;
 mod serve;
 mod session;
 mod signals;
+mod sockets;
 mod stat;
 mod tar;
 mod verify;
 mod volume;
+mod volumes;
 mod zil;
 
 use std::ffi::OsString;
@@ -24,7 +26,10 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, NO_MOUNTS, ON_DEMAND, SHA256, STOP, WITH_LOG};
+use flags::{
+    CHECKPOINT, DATASETS, DELEGATION, JSON, NBD_AT, NO_MOUNTS, ON_DEMAND, SHA256, STOP, TLS, TLS_CERTIFICATES,
+    TLS_VERIFY_PEER, WITH_LOG, ZVOL,
+};
 
 /// A verb.
 struct Verb {
@@ -151,30 +156,52 @@ const VERBS: &[Verb] = &[
         run: kstat::run,
     },
     Verb {
-        name: NBD,
-        usage: "nbd [-r] [-u|--unix PATH] [-l|--listen ADDR[:PORT]] [-c|--connections N] [--with-log] VOLUME[@SNAP] ...",
+        name: "nbd",
+        usage: "nbd [-r] [-u|--unix PATH] [-l|--listen ADDR[:PORT]] [-c|--connections N] [--tls off|on|require]\n\
+                \t\t[--tls-certificates DIR] [--tls-verify-peer] [--with-log] VOLUME[@SNAP] ...",
         about: "serve volumes and their snapshots over NBD, on a Unix socket, a port of TCP or both, until it is told to end (SIGTERM,\n\
                 \t\tSIGINT); exports have the names of their datasets, the first is the default one; with -r for reading only.\n\
-                \t\tIt prints the URI of each socket. TCP is neither encrypted nor asks who connects",
-        options: "c:l:ru:",
-        longs: &[("connections", 'c'), ("listen", 'l'), ("read-only", 'r'), ("unix", 'u'), ("with-log", WITH_LOG)],
+                \t\tIt prints the URI of each socket. Certificates are files of DIR: server-cert.pem, server-key.pem, and with\n\
+                \t\t--tls-verify-peer ca-cert.pem, of those who sign the certificates that clients have to show then; without TLS\n\
+                \t\tTCP is neither encrypted nor asks who connects",
+        options: "c:l:ru:\u{e01b}:\u{e01c}:\u{e01d}",
+        longs: &[
+            ("connections", 'c'),
+            ("listen", 'l'),
+            ("read-only", 'r'),
+            ("tls", TLS),
+            ("tls-certificates", TLS_CERTIFICATES),
+            ("tls-verify-peer", TLS_VERIFY_PEER),
+            ("unix", 'u'),
+            ("with-log", WITH_LOG),
+        ],
         run: nbd::run,
     },
     Verb {
         name: SERVE,
-        usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--state DIR] | serve --stop [--state DIR]",
+        usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--state DIR] [--zvol DIR] [--nbd ADDR[:PORT]|PATH] ...\n\
+                \t\t[-c|--connections N] [--tls off|on|require] [--tls-certificates DIR] [--tls-verify-peer]\n\
+                \tzuse serve --stop [--state DIR]",
         about: "keep the imported pools open and take requests to them, from many processes at once, until it is told to end\n\
                 \t\t(--stop, SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for\n\
                 \t\tso long, with --on-demand until nobody needs it; with --no-mounts it mounts no file system;\n\
-                \t\twith --state for the pools of that state folder",
-        options: "i:S:",
+                \t\twith --state for the pools of that state folder. With --nbd (a path, with a slash, is a Unix socket) it serves\n\
+                \t\tall volumes over NBD, as 'zuse help nbd' says, with --zvol as files of a directory (DIR/POOL/VOLUME), which\n\
+                \t\tlosetup makes block devices of",
+        options: "c:i:S:\u{e019}:\u{e01a}:\u{e01b}:\u{e01c}:\u{e01d}",
         longs: &[
+            ("connections", 'c'),
             ("delegation", DELEGATION),
             ("idle", 'i'),
+            ("nbd", NBD_AT),
             ("no-mounts", NO_MOUNTS),
             ("on-demand", ON_DEMAND),
             ("state", 'S'),
             ("stop", STOP),
+            ("tls", TLS),
+            ("tls-certificates", TLS_CERTIFICATES),
+            ("tls-verify-peer", TLS_VERIFY_PEER),
+            ("zvol", ZVOL),
         ],
         run: serve::run,
     },
@@ -182,8 +209,6 @@ const VERBS: &[Verb] = &[
 
 /// The verb that is about all pools.
 const SERVE: &str = "serve";
-/// The verb that serves volumes, in a process of its own.
-const NBD: &str = "nbd";
 
 impl Verb {
     /// Its options: most verbs are about targets, and have the common ones as well.
@@ -197,7 +222,7 @@ impl Verb {
 
 /// Returns whether this is a verb that opens imported pools, with arguments that can be understood.
 pub(crate) fn opens_imported(name: &str, args: &[OsString]) -> bool {
-    let Some(verb) = VERBS.iter().find(|verb| verb.name == name && ![SERVE, NBD].contains(&name)) else { return false };
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == name && name != SERVE) else { return false };
     let (options, longs) = verb.options();
     args::parse(&format!(":{options}"), &longs, args).is_ok_and(|parsed| !parsed.has('d'))
 }

@@ -1,6 +1,6 @@
 //! `zuse serve`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mounts::Mounts;
@@ -8,6 +8,7 @@ use serve::{Client, Options, Server};
 
 use super::flags::{DELEGATION, NO_MOUNTS, ON_DEMAND, STOP};
 use super::signals::stop_by_signals;
+use super::volumes::{Serving, Wanted};
 use crate::args::Parsed;
 use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
@@ -38,21 +39,39 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     }
     // the threads of a mount have buffers of 16 MiB each, of which an idle one uses a page: a huge page would be 2 MiB
     let _small_pages = rustix::thread::disable_transparent_huge_pages(true);
+    let wanted = Wanted::of(parsed)?;
+    let serving = Arc::new(Mutex::new(None::<Serving>));
     let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available()).then(Arc::<Mounts>::default);
     let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
     let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
-    if let Some(mounts) = &mounts {
-        let (used, left) = (mounts.clone(), mounts.clone());
-        options.in_use = Some(Arc::new(move || !used.is_empty()));
-        options.ending = Some(Arc::new(move || unmount_all(&left)));
-    }
+    let (used, volumes) = (mounts.clone(), serving.clone());
+    let has_users = move || locked(&volumes).as_ref().is_some_and(Serving::is_used);
+    options.in_use = Some(Arc::new(move || used.as_ref().is_some_and(|mounts| !mounts.is_empty()) || has_users()));
+    let (left, volumes) = (mounts, serving.clone());
+    options.ending = Some(Arc::new(move || {
+        let served = locked(&volumes).take();
+        served.into_iter().for_each(|mut served| served.end());
+        left.iter().for_each(|mounts| unmount_all(mounts));
+    }));
     // a signal that comes from now on ends it in order
     let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
     // those of a former server: nobody answers there
     console::unmount_dead();
+    match wanted.begin(server.machine()) {
+        Ok(begun) => *locked(&serving) = Some(begun),
+        Err(why) => {
+            server.give_up();
+            return Err(why);
+        }
+    }
     server.run(&stop).map_err(|e| failed(format!("a pool could not be closed: {e}")))?;
     Ok(0)
+}
+
+/// The volumes that are served. A thread that has panicked with them has left them as they were.
+fn locked(serving: &Mutex<Option<Serving>>) -> MutexGuard<'_, Option<Serving>> {
+    serving.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Unmounts everything at the end of the server: who uses it gets errors.

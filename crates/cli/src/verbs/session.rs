@@ -154,6 +154,19 @@ impl Session {
         Ok(())
     }
 
+    /// Whether pools are read as they are, and in no other state.
+    pub(super) fn reads_as_it_is(&self) -> bool {
+        self.devices.is_empty() && self.txg.is_none() && !self.checkpoint && !self.with_log
+    }
+
+    /// The pool of a volume that a target names, open for changes, and with its key.
+    pub(super) fn spa_of_volume(&mut self, target: &Target) -> Result<Arc<Spa>, Failure> {
+        let spa = self.writable(target.pool())?;
+        let dataset = self.dataset(target)?;
+        self.check_key(target, &dataset)?;
+        Ok(spa)
+    }
+
     /// The volume that a target names, open for changes; `None` if it names something in a file system.
     pub(super) fn volume(&mut self, target: &Target) -> Result<Option<Volume>, Failure> {
         let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));

@@ -30,7 +30,12 @@ impl Loop {
     pub fn new(dir: &Path, name: &str, mib: u64) -> Loop {
         let file = dir.join(name);
         std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
+        Loop::of(&file)
+    }
+
+    /// The device of a file that is there.
+    pub fn of(file: &Path) -> Loop {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().unwrap();
         assert!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
         Loop { path: String::from_utf8(output.stdout).unwrap().trim().to_owned() }
     }

@@ -51,8 +51,8 @@ pub enum Reply {
     Status(Vec<(u32, u32)>),
 }
 
-pub struct Client {
-    pub stream: UnixStream,
+pub struct Client<S = UnixStream> {
+    pub stream: S,
     pub structured: bool,
 }
 
@@ -69,15 +69,27 @@ impl Client {
     pub fn of(path: &Path, name: &str, structured: bool) -> Client {
         let mut client = Client::connect(path);
         client.greet(3);
+        client.choose(name, structured);
+        client
+    }
+
+    /// Asserts that the server has closed the connection, and says nothing more.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0)) || self.stream.peer_addr().is_err()
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Chooses an export.
+    pub fn choose(&mut self, name: &str, structured: bool) {
         if structured {
-            assert_eq!(client.option(STRUCTURED_REPLY, &[]), [(ACK, vec![])]);
-            client.structured = true;
+            assert_eq!(self.option(STRUCTURED_REPLY, &[]), [(ACK, vec![])]);
+            self.structured = true;
             let set = [&text(name)[..], &1u32.to_be_bytes(), &text("base:allocation")].concat();
             let selected = [&1u32.to_be_bytes()[..], b"base:allocation"].concat();
-            assert_eq!(client.option(SET_META_CONTEXT, &set), [(4, selected), (ACK, vec![])]);
+            assert_eq!(self.option(SET_META_CONTEXT, &set), [(4, selected), (ACK, vec![])]);
         }
-        assert_eq!(client.option(GO, &ask(name, &[])).last(), Some(&(ACK, vec![])));
-        client
+        assert_eq!(self.option(GO, &ask(name, &[])).last(), Some(&(ACK, vec![])));
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -100,11 +112,6 @@ impl Client {
 
     pub fn u64(&mut self) -> u64 {
         u64::from_be_bytes(self.take(8).try_into().unwrap())
-    }
-
-    /// Asserts that the server has closed the connection, and says nothing more.
-    pub fn is_closed(&mut self) -> bool {
-        matches!(self.stream.read(&mut [0]), Ok(0)) || self.stream.peer_addr().is_err()
     }
 
     pub fn greet(&mut self, flags: u32) {

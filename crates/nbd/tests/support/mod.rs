@@ -27,7 +27,7 @@ impl Served {
             description: format!("about {name}"),
             export: export.clone(),
         };
-        let server = Server::new(exports.iter().map(named).collect(), vec![listener], options);
+        let server = Server::new(exports.iter().map(named).collect::<Vec<_>>(), vec![listener], options);
         let stop = Arc::new(Stop::new().unwrap());
         let told = stop.clone();
         let thread = std::thread::Builder::new().spawn(move || server.run(&told)).unwrap();

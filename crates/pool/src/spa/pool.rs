@@ -97,6 +97,12 @@ impl Pool {
         &self.uberblock
     }
 
+    /// Returns whether this process has the pool open for a change, of which this is the state at some time.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.spa.strong_count() > 0
+    }
+
     /// Whether blocks of this state may have been reused since, because space was needed: what is read of it may fail. One that nobody changes never is.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {

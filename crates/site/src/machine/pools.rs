@@ -438,6 +438,11 @@ impl Pools {
         self.with(&record.name, Use::OPEN, |open| Ok(open.lend()))
     }
 
+    /// Lends the imported pool of this name, which is opened if it is not open.
+    pub(super) fn lend_named(&self, pool: &str) -> Result<Lent, Failed> {
+        self.with(pool, Use::OPEN, |open| Ok(open.lend()))
+    }
+
     /// Lends an imported pool if it is open.
     pub(crate) fn lend_if_open(&self, record: &Imported) -> Option<Lent> {
         let lent = self.if_open(&record.name, Use::OPEN, |open| Ok(open.lend()))?;

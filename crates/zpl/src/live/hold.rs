@@ -110,6 +110,11 @@ impl Borrow<Tx> for Held {
 pub(crate) struct Owed(bool);
 
 impl Owed {
+    /// Has it wait if it `owes` that.
+    pub(crate) fn add(&mut self, owes: bool) {
+        self.0 |= owes;
+    }
+
     /// Waits for the log.
     ///
     /// # Errors

@@ -153,7 +153,7 @@ impl Log {
     }
 
     /// Returns whether every operation waits for the log at its end (`sync=always`).
-    pub(super) fn waits_always(&self) -> bool {
+    pub(crate) fn waits_always(&self) -> bool {
         self.zil().is_some_and(|zil| zil.policy().sync == SyncMode::Always)
     }
 

@@ -52,11 +52,19 @@ struct Body {
 }
 
 impl PropsWatch for Body {
-    /// Updates the log policy. If the dataset cannot be read, the previous one stays in effect.
+    /// Updates the log policy and the size, which whoever sets `volsize` changes. If the dataset cannot be read, the previous ones stay in effect.
     fn props_changed(&self) {
-        let read = || policy(&self.spa.view()?.dataset_by_id(self.id)?);
+        let read = || {
+            let dataset = self.spa.view()?.dataset_by_id(self.id)?;
+            Ok::<_, Error>((policy(&dataset)?, dataset.volume_size()?))
+        };
         match read() {
-            Ok(policy) => self.log.set_policy(policy),
+            Ok((policy, size)) => {
+                self.log.set_policy(policy);
+                if let Some((size, _)) = size {
+                    self.size.store(size, Ordering::Relaxed);
+                }
+            }
             Err(error) => {
                 tracing::warn!(target: "zuse::zpl", dataset = self.id.0, %error, "properties stay as they were")
             }
@@ -134,6 +142,12 @@ impl Volume {
         let block = volume.block_size();
         let body = spa.open_shared(&objset, || Body::first(spa, &dataset, &objset, &volume))?;
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block })
+    }
+
+    /// Returns the object number of its dataset, which stays whatever its name is by now.
+    #[must_use]
+    pub fn dataset(&self) -> ObjectId {
+        self.objset.id()
     }
 
     /// Returns the size in bytes (property `volsize`).
@@ -238,6 +252,9 @@ impl Volume {
         self.check_range(offset, len)?;
         let mut owed = Owed::default();
         let freed = self.discard_pieces(offset, len, &mut owed);
+        // what is a hole already may be one since a moment ago: whoever freed it has logged that when the range is free
+        drop(self.body.ranges.read_range(offset..offset.saturating_add(len)));
+        owed.add(self.body.log.waits_always());
         let logged = owed.settle(&self.body.log);
         freed.and(logged)
     }

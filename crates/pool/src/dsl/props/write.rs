@@ -85,7 +85,10 @@ impl Spa {
             cx.spa.check_props(cx.mos, &ds, &puts)?;
             let resize = volsize.map(|(objset, size)| Resize::new(&objset, size)).transpose()?;
             cx.apply_props(&ds, &puts)?;
-            resize.map_or(Ok(()), |resize| resize.apply(cx.tx))
+            let Some(resize) = resize else { return Ok(()) };
+            // who has the volume open learns its size
+            cx.spa.note_props_changed();
+            resize.apply(cx.tx)
         })
     }
 
