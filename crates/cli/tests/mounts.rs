@@ -314,6 +314,24 @@ fn mounts_follow_names_and_mount_points() {
 }
 
 #[test]
+fn what_cannot_be_mounted_again_is_a_failure() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -p t/a/b && zfs set overlay=off t/a && mkdir -p $R/full/x $R/t/new/x");
+    let why = |at: &str, then: &str| format!("cannot mount '{at}': directory is not empty\n{then}");
+    let said = "property may be set but unable to remount filesystem";
+    world.fails("zfs set mountpoint=/full t/a", 255, &why("ROOT/full", said));
+    // the rest is mounted nevertheless
+    assert_eq!(world.ok("zfs get -Ho value mountpoint t/a"), "ROOT/full\n");
+    assert!(world.mounted().contains(&"t/a/b ROOT/full/b".to_owned()));
+    world.ok("zfs unmount t/a/b && rm -r $R/full && zfs inherit mountpoint t/a && test -d $R/t/a/b");
+    let renamed = "renamed, but not all file systems could be mounted";
+    world.fails("zfs rename t/a t/new", 1, &why("ROOT/t/new", renamed));
+    assert_eq!(world.ok("zfs list -Ho name t/new/b"), "t/new/b\n");
+    world.ok("zfs unmount t/new/b && rm -r $R/t/new && zfs mount -a");
+    world.check();
+}
+
+#[test]
 fn contents_that_are_replaced_are_seen_at_once() {
     let Some(world) = World::new() else { return };
     world

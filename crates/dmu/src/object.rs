@@ -73,6 +73,12 @@ impl Object {
         &self.phys
     }
 
+    /// True if it is completely on disk: what its dnode says of the space used is right until it changes.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.live.as_ref().is_none_or(|live| live.state.read().is_settled())
+    }
+
     /// The object set it is in.
     #[must_use]
     pub fn objset(&self) -> &Arc<Objset> {

@@ -1,11 +1,12 @@
 //! Requests about attributes, and about space.
 
 use base::{Errno, ObjectId};
-use fuser::{FileAttr, INodeNo, ReplyAttr, Request, TimeOrNow};
-use zpl::live::{Cred, SetAttr, StatFs, Vfs};
+use fuser::{INodeNo, ReplyAttr, Request, TimeOrNow};
+use zpl::live::{Cred, SetAttr, Stat, StatFs, Vfs};
 
 use crate::convert::{errno, file_attr, given_time};
-use crate::served::{Answer, Served};
+use crate::pinned::Subject;
+use crate::served::{Answer, Served, stat, ttl};
 use crate::under_way::Answering;
 
 /// The permission bits of an `access`.
@@ -47,64 +48,73 @@ impl Change {
 }
 
 impl Served {
-    pub(crate) fn getattr(&self, file: INodeNo) -> Answer<FileAttr> {
-        attr_of(&*self.vfs, self.file(file)?)
+    /// Returns the attributes of a file. The number that is shown is not that of the kernel for the root.
+    pub(crate) fn getattr(&self, file: INodeNo) -> Answer<Stat> {
+        let pinned = self.pin()?;
+        stat(&*pinned, self.file(&pinned, file)?)
     }
 
     /// Changes attributes, and answers; a change of the size in another thread, as what is cut off may be long.
-    pub(crate) fn setattr(&self, req: &Request, file: INodeNo, change: Change, answering: Answering, reply: ReplyAttr) {
-        let id = match self.file(file) {
-            Ok(id) => id,
-            Err(error) => return reply.error(errno(error)),
-        };
-        let (caller, vfs, ttl) = (self.caller(req), self.vfs.clone(), self.attr_ttl);
-        let answer = move |done: Answer<FileAttr>| {
+    pub(crate) fn setattr(
+        &self,
+        req: &Request,
+        subject: Subject,
+        change: Change,
+        answering: Answering,
+        reply: ReplyAttr,
+    ) {
+        let (caller, id, longest) = (self.caller(req), subject.id, self.attr_ttl);
+        let answer = move |done: Answer<Stat>| {
             match done {
-                Ok(attr) => reply.attr(&ttl, &attr),
+                Ok(stat) => reply.attr(&ttl(longest, &stat), &file_attr(&stat, stat.inode)),
                 Err(error) => reply.error(errno(error)),
             }
             drop(answering);
         };
-        let Some(size) = change.size else { return answer(change_attributes(&*vfs, id, &caller, &change)) };
-        let cutter = match self.cutter(req, id, caller.clone()) {
+        let pinned = match subject.pin() {
+            Ok(pinned) => pinned,
+            Err(error) => return answer(Err(error)),
+        };
+        let Some(size) = change.size else { return answer(change_attributes(&*pinned, id, &caller, &change)) };
+        let cutter = match self.cutter(req, &pinned, id, caller.clone()) {
             Ok(cutter) => cutter,
             Err(error) => return answer(Err(error)),
         };
+        drop(pinned);
         self.waiters.run(move || {
-            let cut = if change.is_open {
-                vfs.truncate(&cutter, id, size)
-            } else {
-                vfs.setattr(&cutter, id, &SetAttr { size: Some(size), ..SetAttr::default() })
-            };
-            let cut = cut.map_err(|error| error.errno());
-            answer(cut.and_then(|_| change_attributes(&*vfs, id, &caller, &change)));
+            let done = subject.pin().and_then(|pinned| {
+                let cut = if change.is_open {
+                    pinned.truncate(&cutter, id, size)
+                } else {
+                    pinned.setattr(&cutter, id, &SetAttr { size: Some(size), ..SetAttr::default() })
+                };
+                cut.map_err(|error| error.errno())?;
+                change_attributes(&*pinned, id, &caller, &change)
+            });
+            answer(done);
         });
     }
 
     /// Checks a caller's permissions. The kernel asks only if it does not decide.
     pub(crate) fn access(&self, req: &Request, file: INodeNo, mask: i32) -> Answer<()> {
         let mask = u8::try_from(mask & RWX).map_err(|_| Errno::EINVAL)?;
-        self.vfs.access(&self.accessing_caller(req), self.file(file)?, mask).map_err(|error| error.errno())
+        let pinned = self.pin()?;
+        let id = self.file(&pinned, file)?;
+        pinned.access(&self.accessing_caller(req), id, mask).map_err(|error| error.errno())
     }
 
     pub(crate) fn statfs(&self) -> Answer<StatFs> {
-        self.vfs.statfs().map_err(|error| error.errno())
+        self.pin()?.statfs().map_err(|error| error.errno())
     }
 }
 
 /// Changes the attributes but for the size, and returns all.
-fn change_attributes(vfs: &dyn Vfs, id: ObjectId, caller: &Cred, change: &Change) -> Answer<FileAttr> {
+fn change_attributes(vfs: &dyn Vfs, id: ObjectId, caller: &Cred, change: &Change) -> Answer<Stat> {
     let set = change.set();
     if set != SetAttr::default() {
         vfs.setattr(caller, id, &set).map_err(|error| error.errno())?;
     }
-    attr_of(vfs, id)
-}
-
-/// Returns the attributes of a file, with the number that is shown; it is not that of the kernel for the root.
-fn attr_of(vfs: &dyn Vfs, id: ObjectId) -> Answer<FileAttr> {
-    let stat = vfs.getattr(id).map_err(|error| error.errno())?;
-    Ok(file_attr(&stat, stat.inode))
+    stat(vfs, id)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Requests about the contents of files.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use base::{Errno, ObjectId};
 use fuser::{
@@ -11,6 +10,7 @@ use zpl::FileFlags;
 use zpl::live::{Caps, Cred, Handle, Vfs, Wrote};
 
 use crate::convert::errno;
+use crate::pinned::{Pinned, Subject};
 use crate::served::{Answer, Opened, Served, Stale};
 
 /// Flags of `open` (Linux: the generic numbers).
@@ -61,18 +61,18 @@ fn mask_of(flags: i32) -> u8 {
 
 impl Served {
     pub(crate) fn open(&self, req: &Request, file: INodeNo, flags: i32) -> Answer<Opened> {
-        let id = self.file(file)?;
-        let caller = self.caller(req);
-        let handle = self.vfs.open(&caller, id, mask_of(flags)).map_err(|error| error.errno())?;
-        Ok(self.keep_file(handle, flags))
+        let pinned = self.pin()?;
+        let id = self.file(&pinned, file)?;
+        let handle = pinned.open(&self.caller(req), id, mask_of(flags)).map_err(|error| error.errno())?;
+        Ok(self.keep_file(&pinned, handle, flags))
     }
 
     /// Keeps a handle of a file with contents: pages stay, as changes behind the mount are told; the kernel need not say when a descriptor is
     /// closed. A file whose flags bind those who write it has no writable mappings: what they change could not be refused.
-    pub(crate) fn keep_file(&self, handle: Handle, flags: i32) -> Opened {
+    pub(crate) fn keep_file(&self, pinned: &Pinned, handle: Handle, flags: i32) -> Opened {
         let handle = if flags & O_DSYNC != 0 { handle.synchronous() } else { handle };
         let mode = OpenFlags(flags).acc_mode();
-        let is_guarded = |id| self.vfs.attrs(id).is_ok_and(|attrs| GUARDS.iter().any(|flag| attrs.flags.has(*flag)));
+        let is_guarded = |id| pinned.attrs(id).is_ok_and(|attrs| GUARDS.iter().any(|flag| attrs.flags.has(*flag)));
         let mut how = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
         how |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         if mode != OpenAccMode::O_RDONLY && is_guarded(handle.id()) {
@@ -83,8 +83,8 @@ impl Served {
     }
 
     /// Returns the caller who cuts a file: as he is, if he may lose set-id bits by it.
-    pub(crate) fn cutter(&self, req: &Request, id: ObjectId, caller: Cred) -> Answer<Cred> {
-        let mode = self.vfs.attrs(id).map_err(|error| error.errno())?.mode;
+    pub(crate) fn cutter(&self, req: &Request, pinned: &Pinned, id: ObjectId, caller: Cred) -> Answer<Cred> {
+        let mode = pinned.attrs(id).map_err(|error| error.errno())?.mode;
         if mode & SET_ID == 0 || self.real_caller(req).has(Caps::FSETID) {
             return Ok(caller);
         }
@@ -97,16 +97,18 @@ impl Served {
         (!caller.has(Caps::FSETID)).then(|| self.stale(id))
     }
 
-    pub(crate) fn read(&self, file: INodeNo, offset: u64, size: u32, reply: ReplyData) {
+    pub(crate) fn read(&self, (file, handle): (INodeNo, FileHandle), offset: u64, size: u32, reply: ReplyData) {
+        let subject = self.opened_file(file, handle);
         BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
             let part = buffer.get_mut(..size).unwrap_or_default();
-            match self.vfs.read(self.open_file(file), offset, part) {
+            match subject.pin().and_then(|pinned| pinned.read(subject.id, offset, part).map_err(|error| error.errno()))
+            {
                 Ok(len) => reply.data(part.get(..len).unwrap_or_default()),
-                Err(error) => reply.error(errno(error.errno())),
+                Err(error) => reply.error(errno(error)),
             }
         });
     }
@@ -120,27 +122,44 @@ impl Served {
         (how, flags): (WriteFlags, OpenFlags),
         reply: ReplyWrite,
     ) {
-        let id = self.open_file(file);
+        let subject = self.opened_file(file, handle);
+        let id = subject.id;
         let decided = Cred::user(req.uid(), req.gid(), []);
         let loses = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let caller = decided.with_caps(if loses { Caps::NONE } else { Caps::FSETID });
-        let set_id = loses && self.vfs.attrs(id).is_ok_and(|attrs| attrs.mode & SET_ID != 0);
-        // the kernel does not look at the mode after a write
-        let stale = set_id.then(|| self.stale(id));
-        if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            answer_write(self.vfs.write_back(&caller, id, offset, data), stale, reply);
-            return;
+        let pinned = match Pinned::new(&subject.vfs) {
+            Ok(pinned) => pinned,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let is_cached = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if is_cached && self.mapped.is_outdated(id) {
+            // pages of contents that are there no more
+            return reply.written(data.len() as u32);
+        }
+        if let Err(error) = subject.check(&pinned) {
+            return reply.error(errno(error));
+        }
+        let set_id = loses && pinned.attrs(id).is_ok_and(|attrs| attrs.mode & SET_ID != 0);
+        // the kernel does not look at the mode after a write, nor at the times after one of its own
+        let stale = (set_id || is_cached).then(|| self.stale(id));
+        if is_cached {
+            let done = pinned.write_back(&caller, id, offset, data).map_err(|error| error.errno());
+            drop(pinned);
+            return answer_write(done, stale, reply);
         }
         // the kernel appends at the end that it knows, which may have moved behind the mount
         let at = if flags.0 & O_APPEND != 0 { None } else { Some(offset) };
-        let has_moved = move |done: &Result<Wrote, zpl::Error>| done.as_ref().is_ok_and(|wrote| wrote.at != offset);
+        let has_moved = move |done: &Answer<Wrote>| done.as_ref().is_ok_and(|wrote| wrote.at != offset);
         let contents = self.stale(id);
         let (is_sync, is_direct) = (flags.0 & O_DSYNC != 0, self.is_direct(handle));
         if is_sync || is_direct {
-            let (vfs, data) = (self.vfs.clone(), data.to_vec());
+            drop(pinned);
+            let data = data.to_vec();
             self.waiters.run_apart(move |apart| {
                 let write = if is_sync { Vfs::write_sync } else { Vfs::write };
-                let done = write(&*vfs, &caller, id, at, &data);
+                let done = subject
+                    .pin()
+                    .and_then(|pinned| write(&*pinned, &caller, id, at, &data).map_err(|error| error.errno()));
                 let moved = has_moved(&done);
                 if is_direct && apart {
                     // pages that others have read meanwhile end where the file ended; the new end is not known yet
@@ -152,7 +171,8 @@ impl Served {
                 }
             });
         } else {
-            let done = self.vfs.write(&caller, id, at, data);
+            let done = pinned.write(&caller, id, at, data).map_err(|error| error.errno());
+            drop(pinned);
             let moved = has_moved(&done);
             answer_write(done, stale, reply);
             if moved {
@@ -162,37 +182,42 @@ impl Served {
     }
 
     /// Waits in another thread until a file is on stable storage, and answers then.
-    pub(crate) fn fsync(&self, file: INodeNo, reply: ReplyEmpty) {
-        let (vfs, id): (Arc<dyn Vfs>, ObjectId) = (self.vfs.clone(), self.open_file(file));
-        self.waiters.run(move || match vfs.fsync(id) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(error.errno())),
+    pub(crate) fn fsync(&self, file: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        let subject = self.opened_file(file, handle);
+        self.waiters.run(move || {
+            match subject.pin().and_then(|pinned| pinned.fsync(subject.id).map_err(|error| error.errno())) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            }
         });
     }
 
     pub(crate) fn copy_range(
         &self,
         req: &Request,
-        from: (INodeNo, u64),
-        to: (INodeNo, u64),
+        (from, from_at): (Subject, u64),
+        (to, to_at): (Subject, u64),
         len: u64,
         reply: ReplyWrite,
     ) {
-        let (from, to) = ((self.open_file(from.0), from.1), (self.open_file(to.0), to.1));
-        let (vfs, len) = (self.vfs.clone(), len.min(COPY_MAX));
-        let caller = match self.cutter(req, to.0, self.caller(req)) {
+        let asked = to.pin().and_then(|pinned| self.cutter(req, &pinned, to.id, self.caller(req)));
+        let caller = match asked {
             Ok(caller) => caller,
             Err(error) => return reply.error(errno(error)),
         };
-        let stale = self.stale_after(&caller, to.0);
+        let stale = self.stale_after(&caller, to.id);
         self.waiters.run(move || {
-            let done = vfs.copy_range(&caller, from, to, len);
+            let done = from.pin().and_then(|pinned| {
+                to.check(&pinned)?;
+                let copied = pinned.copy_range(&caller, (from.id, from_at), (to.id, to_at), len.min(COPY_MAX));
+                copied.map_err(|error| error.errno())
+            });
             if let Some(stale) = stale {
                 stale.tell();
             }
             match done {
                 Ok(len) => reply.written(len as u32),
-                Err(error) => reply.error(errno(error.errno())),
+                Err(error) => reply.error(errno(error)),
             }
         });
     }
@@ -201,66 +226,70 @@ impl Served {
     pub(crate) fn fallocate(
         &self,
         req: &Request,
-        file: INodeNo,
+        subject: Subject,
         (offset, len): (u64, u64),
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let id = self.open_file(file);
+        let id = subject.id;
         let asked = || {
             if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
                 return Err(Errno::ENOTSUP);
             }
-            Ok((self.cutter(req, id, self.caller(req))?, offset.checked_add(len).ok_or(Errno::EFBIG)?))
+            let caller = self.cutter(req, &subject.pin()?, id, self.caller(req))?;
+            Ok((caller, offset.checked_add(len).ok_or(Errno::EFBIG)?))
         };
         let (caller, end) = match asked() {
             Ok(asked) => asked,
             Err(error) => return reply.error(errno(error)),
         };
-        let (vfs, stale, keep_size) = (self.vfs.clone(), self.stale_after(&caller, id), mode & KEEP_SIZE != 0);
+        let (stale, keep_size) = (self.stale_after(&caller, id), mode & KEEP_SIZE != 0);
         self.waiters.run(move || {
-            let done = if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
-                vfs.allocate(&caller, id, offset..end, keep_size)
-            } else {
-                vfs.punch(&caller, id, offset..end, keep_size)
-            };
+            let done = subject.pin().and_then(|pinned| {
+                let done = if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
+                    pinned.allocate(&caller, id, offset..end, keep_size)
+                } else {
+                    pinned.punch(&caller, id, offset..end, keep_size)
+                };
+                done.map_err(|error| error.errno())
+            });
             if let Some(stale) = stale {
                 stale.tell();
             }
             match done {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(error.errno())),
+                Err(error) => reply.error(errno(error)),
             }
         });
     }
 
     /// Looks for data or a hole. A file that may be mapped for writing is all data: its pages may have changed, and the engine does not have them
     /// yet.
-    pub(crate) fn seek(&self, file: INodeNo, offset: i64, whence: i32) -> Answer<i64> {
-        let id = self.open_file(file);
+    pub(crate) fn seek(&self, subject: &Subject, offset: i64, whence: i32) -> Answer<i64> {
+        let (id, pinned) = (subject.id, subject.pin()?);
         let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = match whence {
-            SEEK_DATA | SEEK_HOLE if self.may_be_mapped(id) => {
-                let end = self.vfs.attrs(id).map_err(|error| error.errno())?.size;
+            SEEK_DATA | SEEK_HOLE if self.mapped.may_be(id) => {
+                let end = pinned.attrs(id).map_err(|error| error.errno())?.size;
                 let found = if whence == SEEK_DATA { at } else { end };
                 return if at < end { Ok(found.cast_signed()) } else { Err(Errno::ENXIO) };
             }
-            SEEK_DATA => self.vfs.seek_data(id, at),
-            SEEK_HOLE => self.vfs.seek_hole(id, at),
+            SEEK_DATA => pinned.seek_data(id, at),
+            SEEK_HOLE => pinned.seek_hole(id, at),
             _ => return Err(Errno::EINVAL),
         };
         found.map(u64::cast_signed).map_err(|error| error.errno())
     }
 }
 
-fn answer_write(done: Result<Wrote, zpl::Error>, stale: Option<Stale>, reply: ReplyWrite) {
+fn answer_write(done: Answer<Wrote>, stale: Option<Stale>, reply: ReplyWrite) {
     if let Some(stale) = stale {
         stale.tell();
     }
     match done {
         // a request is never that long
         Ok(wrote) => reply.written(wrote.len as u32),
-        Err(error) => reply.error(errno(error.errno())),
+        Err(error) => reply.error(errno(error)),
     }
 }
 

@@ -59,14 +59,15 @@ fn changed(flags: FileFlags, given: u32, bit_of: impl Fn(&(FileFlags, u32, u32))
 impl Served {
     /// Answers a call with data.
     pub(crate) fn ioctl(&self, req: &Request, file: INodeNo, call: u32, data: &[u8], room: u32) -> Answer<Vec<u8>> {
-        let id = self.file(file)?;
         // flags are set together with those that stay as they are
         let is_set = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, ZFS_IOC_SETDOSFLAGS].contains(&call);
         let _flags = is_set.then(|| self.flags.lock());
-        let attrs = self.vfs.attrs(id).map_err(|error| error.errno())?;
+        let pinned = self.pin()?;
+        let id = self.file(&pinned, file)?;
+        let attrs = pinned.attrs(id).map_err(|error| error.errno())?;
         let word = |at| bytes::u32(data, at, Endian::NATIVE).ok_or(Errno::EINVAL);
         let set = |set: SetAttr| -> Answer<Vec<u8>> {
-            self.vfs.setattr(&self.real_caller(req), id, &set).map_err(|error| error.errno())?;
+            pinned.setattr(&self.real_caller(req), id, &set).map_err(|error| error.errno())?;
             // the time of the change is another
             self.stale(id).tell();
             Ok(Vec::new())

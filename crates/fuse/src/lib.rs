@@ -11,7 +11,8 @@
 //! The kernel names a file by a number, the node id. It is the object number; the root directory alone is 1 there, which no file can have,
 //! as it is the master node's. `stat` shows the object number for the root as well. An object number can be used again, so an inode has a
 //! generation, the txg in which its object was allocated. A request for a file whose generation is not the one that the kernel was told
-//! fails with ESTALE, and the kernel looks the name up again.
+//! fails with ESTALE, and the kernel looks the name up again. What is checked of a file and what is done to it then is one step, in which its file system
+//! is not replaced ([`pinned`]). For a file that is open its handle is asked, as its number may be another's after a rollback.
 //!
 //! Which files the kernel knows is in a table ([`known`]): for each the generation, how often it was looked up and not forgotten, and the
 //! name by which. A file that loses its last name while the kernel knows it (a working directory, an `O_PATH` descriptor) is held until the
@@ -41,7 +42,8 @@
 //! # Caches
 //! The kernel caches names, attributes, targets of links, ACLs and data. All changes through the mount pass it, so that none of these goes
 //! stale by them. What a command changes behind the mount must be told: [`Notifier::changed`] for a file, [`Notifier::renamed`] for a name,
-//! [`Notifier::all_changed`] after a rollback or a receive. Hence attributes and names are valid for long ([`Options::cache`]), and pages
+//! [`Notifier::all_changed`] after a rollback or a receive. Hence attributes and names are valid for long ([`Options::cache`]; those of a file that is not on
+//! disk yet for a second, as the space that it uses is known then), and pages
 //! stay over `open`, and are only dropped on request. Of the names of a file with several hard links one is cached, so that the table of known
 //! files has all that [`Notifier::all_changed`] has to name. Where case or normalization of names is ignored names are not cached, as the kernel
 //! does not know which of them are one. Answers that are under way when a change is told, and may be older, are waited for before
@@ -52,7 +54,8 @@
 //! OpenZFS's module; if there is no space for all of a request, that fails. A file that is open for reading and writing, and thus may be mapped
 //! for writing, has no holes for `lseek`, as the engine cannot tell which pages have changed. A file with a flag that forbids writes (immutable,
 //! append-only, read-only) cannot be mapped for writing; pages that were changed before it got the flag are written all the same. What is written
-//! to such a file passes by the cache; pages of it that readers have there are dropped before the write is answered.
+//! to such a file passes by the cache; pages of it that readers have there are dropped before the write is answered. Pages that were changed before a
+//! rollback or receive has replaced the contents, and that the kernel writes behind it, are of the former contents and dropped ([`mapped`]).
 //!
 //! What is appended goes to the end that the engine knows. If that is not where the kernel has put it in its cache, because the file changed
 //! behind the mount, the pages are dropped once the write is answered. The requests of one long write are sent one by one, so that they are
@@ -117,10 +120,12 @@ mod ioctl;
 mod kernel;
 mod known;
 mod left;
+mod mapped;
 mod mount;
 mod names;
 mod notify;
 mod options;
+mod pinned;
 mod requests;
 mod served;
 mod under_way;

@@ -10,7 +10,8 @@ use zpl::live::{Cred, Handle, NewFile, RenameMode, Stat};
 use zpl::{Attrs, DirEntry, Kind};
 
 use crate::convert::{device, file_attr, file_type};
-use crate::served::{Answer, Entry, Opened, Served};
+use crate::pinned::{Pinned, Subject};
+use crate::served::{Answer, Entry, Opened, Served, stat, ttl};
 
 /// The type in a mode.
 const TYPE_SHIFT: u32 = 12;
@@ -48,24 +49,29 @@ impl Served {
     }
 
     fn find(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<Entry> {
-        let (dir, name) = (self.file(dir)?, name.as_bytes());
+        let pinned = self.pin()?;
+        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
         match name {
-            b"." => self.entry(dir, None),
-            b".." => self.entry(self.vfs.attrs(dir).map_err(|error| error.errno())?.parent, None),
+            b"." => self.entry(&pinned, dir, None),
+            b".." => self.entry(&pinned, pinned.attrs(dir).map_err(|error| error.errno())?.parent, None),
             name => {
-                let (id, _) = self.vfs.lookup(&self.caller(req), dir, name).map_err(|error| error.errno())?;
-                self.entry(id, Some((dir, name)))
+                let (id, _) = pinned.lookup(&self.caller(req), dir, name).map_err(|error| error.errno())?;
+                self.entry(&pinned, id, Some((dir, name)))
             }
         }
     }
 
     /// Creates a file of any kind.
     pub(crate) fn make(&self, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
-        let (dir, name) = (self.file(dir)?, name.as_bytes());
+        self.make_in(&self.pin()?, req, dir, name, new)
+    }
+
+    fn make_in(&self, pinned: &Pinned, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
+        let (dir, name) = (self.file(pinned, dir)?, name.as_bytes());
         // whether the bit may be set depends on the caller's groups
         let caller = if new.mode & S_ISGID == 0 { self.caller(req) } else { self.own_groups(req) };
-        let (id, _) = self.vfs.create(&caller, dir, name, new).map_err(|error| error.errno())?;
-        self.entry(id, Some((dir, name)))
+        let (id, _) = pinned.create(&caller, dir, name, new).map_err(|error| error.errno())?;
+        self.entry(pinned, id, Some((dir, name)))
     }
 
     /// Returns the caller with the groups that he has, and without the capability to set bits for others.
@@ -85,16 +91,17 @@ impl Served {
         flags: i32,
     ) -> Answer<(Entry, Opened)> {
         let new = NewFile { umask, ..NewFile::new(Kind::File, mode) };
-        match self.make(req, dir, name, &new) {
+        let pinned = self.pin()?;
+        match self.make_in(&pinned, req, dir, name, &new) {
             Ok(entry) => {
                 // its maker may write it whatever its mode is
                 let id = ObjectId(entry.attr.ino.0);
-                let opened = self.vfs.open(&Cred::ROOT, id, 0).map_err(|error| {
+                let opened = pinned.open(&Cred::ROOT, id, 0).map_err(|error| {
                     // the kernel is not told of it
                     self.known.forgotten(id, 1);
                     error.errno()
                 });
-                Ok((entry, self.keep_file(opened?, flags)))
+                Ok((entry, self.keep_file(&pinned, opened?, flags)))
             }
             // somebody made it meanwhile: the kernel looks it up again, and checks who may open it
             Err(Errno::EEXIST) if flags & crate::contents::O_EXCL == 0 && !self.is_reserved(dir, name) => {
@@ -125,24 +132,27 @@ impl Served {
     }
 
     pub(crate) fn link(&self, req: &Request, file: INodeNo, dir: INodeNo, name: &OsStr) -> Answer<Entry> {
-        let (id, dir, name) = (self.file(file)?, self.file(dir)?, name.as_bytes());
-        self.vfs.link(&self.caller(req), id, dir, name).map_err(|error| error.errno())?;
-        self.entry(id, Some((dir, name)))
+        let pinned = self.pin()?;
+        let (id, dir, name) = (self.file(&pinned, file)?, self.file(&pinned, dir)?, name.as_bytes());
+        pinned.link(&self.caller(req), id, dir, name).map_err(|error| error.errno())?;
+        self.entry(&pinned, id, Some((dir, name)))
     }
 
     pub(crate) fn unlink(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<()> {
-        let (dir, name) = (self.file(dir)?, name.as_bytes());
-        let victim = self.hold_known(dir, name);
-        self.vfs.unlink(&self.caller(req), dir, name).map_err(|error| error.errno())?;
-        self.removed(victim, dir, name);
+        let pinned = self.pin()?;
+        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
+        let victim = self.hold_known(&pinned, dir, name);
+        pinned.unlink(&self.caller(req), dir, name).map_err(|error| error.errno())?;
+        self.removed(&pinned, victim, dir, name);
         Ok(())
     }
 
     pub(crate) fn rmdir(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<()> {
-        let (dir, name) = (self.file(dir)?, name.as_bytes());
-        let victim = self.hold_known(dir, name);
-        self.vfs.rmdir(&self.caller(req), dir, name).map_err(|error| error.errno())?;
-        self.removed(victim, dir, name);
+        let pinned = self.pin()?;
+        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
+        let victim = self.hold_known(&pinned, dir, name);
+        pinned.rmdir(&self.caller(req), dir, name).map_err(|error| error.errno())?;
+        self.removed(&pinned, victim, dir, name);
         Ok(())
     }
 
@@ -153,8 +163,9 @@ impl Served {
         (to_dir, to_name): (INodeNo, &OsStr),
         flags: RenameFlags,
     ) -> Answer<()> {
-        let (dir, name) = (self.file(dir)?, name.as_bytes());
-        let (to_dir, to_name) = (self.file(to_dir)?, to_name.as_bytes());
+        let pinned = self.pin()?;
+        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
+        let (to_dir, to_name) = (self.file(&pinned, to_dir)?, to_name.as_bytes());
         let mode = match flags {
             flags if flags.is_empty() => RenameMode::Replace,
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
@@ -165,9 +176,9 @@ impl Served {
             }
             _ => return Err(Errno::EINVAL),
         };
-        let (source, target) = (self.hold_known(dir, name), self.hold_known(to_dir, to_name));
+        let (source, target) = (self.hold_known(&pinned, dir, name), self.hold_known(&pinned, to_dir, to_name));
         let caller = self.caller(req);
-        self.vfs.rename(&caller, dir, name, to_dir, to_name, mode).map_err(|error| error.errno())?;
+        pinned.rename(&caller, dir, name, to_dir, to_name, mode).map_err(|error| error.errno())?;
         if let Some(source) = &source {
             self.known.renamed(source.id(), (dir, name), Some((to_dir, to_name)));
         }
@@ -175,44 +186,46 @@ impl Served {
             Some(target) if mode == RenameMode::Exchange => {
                 self.known.renamed(target.id(), (to_dir, to_name), Some((dir, name)));
             }
-            target => self.removed(target, to_dir, to_name),
+            target => self.removed(&pinned, target, to_dir, to_name),
         }
         Ok(())
     }
 
     /// Holds the file of a name that is going to lose it, if the kernel knows it. One that cannot be held is not there, or cannot be read.
-    fn hold_known(&self, dir: ObjectId, name: &[u8]) -> Option<Handle> {
-        let (id, _) = self.vfs.lookup(&Cred::ROOT, dir, name).ok()?;
+    fn hold_known(&self, pinned: &Pinned, dir: ObjectId, name: &[u8]) -> Option<Handle> {
+        let (id, _) = pinned.lookup(&Cred::ROOT, dir, name).ok()?;
         self.known.generation(id)?;
-        self.vfs.open(&Cred::ROOT, id, 0).ok()
+        pinned.open(&Cred::ROOT, id, 0).ok()
     }
 
     /// Notes that a file has lost a name, and holds it on if that was the last.
-    fn removed(&self, victim: Option<Handle>, dir: ObjectId, name: &[u8]) {
+    fn removed(&self, pinned: &Pinned, victim: Option<Handle>, dir: ObjectId, name: &[u8]) {
         let Some(victim) = victim else { return };
         self.known.renamed(victim.id(), (dir, name), None);
         let is_nameless = |attrs: Attrs| attrs.links == 0;
-        if self.vfs.attrs(victim.id()).is_ok_and(is_nameless) {
+        if pinned.attrs(victim.id()).is_ok_and(is_nameless) {
             self.known.hold(victim.id(), victim);
         }
     }
 
     pub(crate) fn readlink(&self, link: INodeNo) -> Answer<Vec<u8>> {
-        self.vfs.readlink(self.file(link)?).map_err(|error| error.errno())
+        let pinned = self.pin()?;
+        pinned.readlink(self.file(&pinned, link)?).map_err(|error| error.errno())
     }
 
     pub(crate) fn opendir(&self, req: &Request, dir: INodeNo) -> Answer<Opened> {
-        let id = self.file(dir)?;
-        let handle = self.vfs.open(&self.caller(req), id, MAY_READ).map_err(|error| error.errno())?;
+        let pinned = self.pin()?;
+        let id = self.file(&pinned, dir)?;
+        let handle = pinned.open(&self.caller(req), id, MAY_READ).map_err(|error| error.errno())?;
         Ok(self.keep(handle, FopenFlags::empty(), false))
     }
 
     /// Lists a directory from an offset on, until `add` returns that there is no room. An error is told only if nothing was added: it comes
     /// again with the next request.
-    fn list(&self, dir: ObjectId, offset: u64, mut add: impl FnMut(Listed) -> bool) -> Answer<()> {
+    fn list(&self, dir: &Subject, offset: u64, mut add: impl FnMut(&Pinned, Listed) -> bool) -> Answer<()> {
         let mut added = false;
-        let mut listed = |entry| {
-            let full = add(entry);
+        let mut listed = |pinned: &Pinned, entry| {
+            let full = add(pinned, entry);
             added |= !full;
             full
         };
@@ -222,23 +235,25 @@ impl Served {
         }
     }
 
-    fn list_to(&self, dir: ObjectId, offset: u64, add: &mut dyn FnMut(Listed) -> bool) -> Answer<()> {
+    fn list_to(&self, subject: &Subject, offset: u64, add: &mut dyn FnMut(&Pinned, Listed) -> bool) -> Answer<()> {
+        // also while entries are read one by one
+        let (dir, pinned) = (subject.id, subject.pin()?);
         let own = |id, name: &[u8], next| Listed { id, kind: Kind::Directory, name: name.to_vec(), next };
-        if offset < BEHIND_DOT && add(own(dir, b".", BEHIND_DOT)) {
+        if offset < BEHIND_DOT && add(&pinned, own(dir, b".", BEHIND_DOT)) {
             return Ok(());
         }
         if offset < BEHIND_DOTS {
-            let parent = self.vfs.attrs(dir).map_err(|error| error.errno())?.parent;
-            if add(own(parent, b"..", BEHIND_DOTS)) {
+            let parent = pinned.attrs(dir).map_err(|error| error.errno())?.parent;
+            if add(&pinned, own(parent, b"..", BEHIND_DOTS)) {
                 return Ok(());
             }
         }
         let cookie = if offset <= BEHIND_DOTS { 0 } else { offset };
         // who lists it was checked when it was opened
-        let entries = self.vfs.read_dir(&Cred::ROOT, dir, cookie).map_err(|error| error.errno())?;
+        let entries = pinned.read_dir(&Cred::ROOT, dir, cookie).map_err(|error| error.errno())?;
         for entry in entries {
             let DirEntry { name, object: id, kind, next_cookie: next } = entry.map_err(|error| error.errno())?;
-            if add(Listed { id, kind, name, next }) {
+            if add(&pinned, Listed { id, kind, name, next }) {
                 break;
             }
         }
@@ -246,29 +261,28 @@ impl Served {
     }
 
     /// Returns the inode number that a listing shows.
-    fn shown(&self, id: ObjectId) -> u64 {
-        let of_root = || self.stat(id).map_or(id.0, |stat| stat.inode);
+    fn shown(&self, pinned: &Pinned, id: ObjectId) -> u64 {
+        let of_root = || stat(&**pinned, id).map_or(id.0, |stat| stat.inode);
         if id == self.root { of_root() } else { id.0 }
     }
 
-    pub(crate) fn readdir(&self, dir: INodeNo, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
-        self.list(self.open_file(dir), offset, |entry| {
+    pub(crate) fn readdir(&self, dir: &Subject, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+        self.list(dir, offset, |pinned, entry| {
             // old pools do not have the type in the entry
             let kind = match entry.kind {
-                Kind::Other(_) => self.vfs.attrs(entry.id).map_or(entry.kind, |attrs| attrs.kind()),
+                Kind::Other(_) => pinned.attrs(entry.id).map_or(entry.kind, |attrs| attrs.kind()),
                 kind => kind,
             };
             let name = OsStr::from_bytes(&entry.name);
-            reply.add(INodeNo(self.shown(entry.id)), entry.next, file_type(kind), name)
+            reply.add(INodeNo(self.shown(pinned, entry.id)), entry.next, file_type(kind), name)
         })
     }
 
-    pub(crate) fn readdirplus(&self, dir: INodeNo, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
-        let dir = self.open_file(dir);
-        self.list(dir, offset, |entry| {
+    pub(crate) fn readdirplus(&self, dir: &Subject, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
+        self.list(dir, offset, |pinned, entry| {
             let Listed { id, kind, name, next } = entry;
             let os_name = OsStr::from_bytes(&name);
-            let Ok(stat) = self.stat(id) else {
+            let Ok(stat) = stat(&**pinned, id) else {
                 // the kernel learns the name and the type of a file without a number; whoever asks for more gets the error
                 let attr = file_attr(&unreadable(id, kind), 0);
                 return reply.add(INodeNo(0), next, os_name, &Duration::ZERO, &attr, Generation(0));
@@ -279,8 +293,8 @@ impl Served {
                 let attr = file_attr(&stat, stat.inode);
                 return reply.add(attr.ino, next, os_name, &Duration::ZERO, &attr, generation);
             }
-            let cached = self.looked_up(id, &stat.attrs, Some((dir, &name)));
-            let ttl = if cached { self.attr_ttl.min(self.name_ttl) } else { Duration::ZERO };
+            let cached = self.looked_up(id, &stat.attrs, Some((dir.id, &name)));
+            let ttl = if cached { ttl(self.attr_ttl, &stat).min(self.name_ttl) } else { Duration::ZERO };
             let attr = file_attr(&stat, self.node(id));
             let full = reply.add(attr.ino, next, os_name, &ttl, &attr, generation);
             if full {
@@ -311,5 +325,5 @@ fn unreadable(id: ObjectId, kind: Kind) -> Stat {
         xattr_dir: ObjectId::NONE,
         seq: None,
     };
-    Stat { attrs, inode: id.0, blocks: 0, block_size: 512 }
+    Stat { attrs, inode: id.0, blocks: 0, is_settled: true, block_size: 512 }
 }

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::Error;
 use crate::below::{Below, Inner};
 use crate::known::{Known, Name};
+use crate::mapped::Mapped;
 use crate::served::Served;
 use crate::under_way::UnderWay;
 
@@ -104,6 +105,7 @@ pub struct Notifier {
     known: Arc<Known>,
     under_way: Arc<UnderWay>,
     below: Arc<Below>,
+    mapped: Arc<Mapped>,
     root: ObjectId,
 }
 
@@ -114,6 +116,7 @@ impl Notifier {
             known: served.known.clone(),
             under_way: served.under_way.clone(),
             below: served.below.clone(),
+            mapped: served.mapped.clone(),
             root: served.root,
         }
     }
@@ -138,6 +141,12 @@ impl Notifier {
         self.name_changed(&self.below.inner(), dir, name)
     }
 
+    /// Notes that the contents of the file system were replaced, before requests go on: what the kernel writes of pages that were changed in mappings
+    /// until [`Notifier::all_changed`] is dropped, as they are of the former contents.
+    pub fn replaced(&self) {
+        self.mapped.replaced();
+    }
+
     /// Tells that any file may have changed. A file that the kernel does not take does not keep the others from it. For names behind which other
     /// file systems are mounted see [`Notifier::renamed`].
     ///
@@ -152,7 +161,9 @@ impl Notifier {
                 done = done.and(self.name_changed(&inner, dir, &name));
             }
             done = done.and(self.file_changed(id, &mut again));
+            self.mapped.forgotten(id);
         }
+        self.mapped.all_forgotten();
         done
     }
 

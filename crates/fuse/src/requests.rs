@@ -15,8 +15,8 @@ use zpl::Kind;
 use zpl::live::{AclKind, NewFile};
 
 use crate::attributes::Change;
-use crate::convert::errno;
-use crate::served::{Answer, Entry, Opened, Served};
+use crate::convert::{errno, file_attr};
+use crate::served::{Answer, Entry, Opened, Served, ttl};
 use crate::xattrs::Value;
 
 /// The largest write of one request.
@@ -37,10 +37,10 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
     .union(InitFlags::FUSE_HAS_IOCTL_DIR);
 
 impl Served {
-    fn answer_entry(&self, done: Answer<Entry>, reply: ReplyEntry) {
+    fn answer_entry(done: Answer<Entry>, reply: ReplyEntry) {
         match done {
-            Ok(Entry { attr, generation, name_ttl }) => {
-                reply.entry_with_ttls(&self.attr_ttl, &name_ttl, &attr, generation);
+            Ok(Entry { attr, generation, attr_ttl, name_ttl }) => {
+                reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr, generation);
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -91,7 +91,7 @@ impl Filesystem for Served {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _answering = self.under_way.begin();
-        self.answer_entry(self.lookup(req, parent, name), reply);
+        Self::answer_entry(self.lookup(req, parent, name), reply);
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
@@ -101,7 +101,7 @@ impl Filesystem for Served {
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _answering = self.under_way.begin();
         match self.getattr(ino) {
-            Ok(attr) => reply.attr(&self.attr_ttl, &attr),
+            Ok(stat) => reply.attr(&ttl(self.attr_ttl, &stat), &file_attr(&stat, stat.inode)),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -126,7 +126,8 @@ impl Filesystem for Served {
     ) {
         let answering = self.under_way.begin();
         let change = Change { mode, uid, gid, size, atime, mtime, is_open: fh.is_some() };
-        self.setattr(req, ino, change, answering, reply);
+        let subject = fh.map_or_else(|| self.known_file(ino), |fh| self.opened_file(ino, fh));
+        self.setattr(req, subject, change, answering, reply);
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -138,13 +139,13 @@ impl Filesystem for Served {
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
         let _answering = self.under_way.begin();
-        self.answer_entry(self.mknod(req, parent, name, (mode, umask), rdev), reply);
+        Self::answer_entry(self.mknod(req, parent, name, (mode, umask), rdev), reply);
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let _answering = self.under_way.begin();
         let new = NewFile { umask, ..NewFile::new(Kind::Directory, mode) };
-        self.answer_entry(self.make(req, parent, name, &new), reply);
+        Self::answer_entry(self.make(req, parent, name, &new), reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -158,7 +159,7 @@ impl Filesystem for Served {
     fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _answering = self.under_way.begin();
         let new = NewFile::symlink(target.as_os_str().as_bytes());
-        self.answer_entry(self.make(req, parent, link_name, &new), reply);
+        Self::answer_entry(self.make(req, parent, link_name, &new), reply);
     }
 
     fn rename(
@@ -176,7 +177,7 @@ impl Filesystem for Served {
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let _answering = self.under_way.begin();
-        self.answer_entry(self.link(req, ino, newparent, newname), reply);
+        Self::answer_entry(self.link(req, ino, newparent, newname), reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -195,7 +196,8 @@ impl Filesystem for Served {
     ) {
         let _answering = self.under_way.begin();
         match self.create(req, parent, name, (mode, umask), flags) {
-            Ok((Entry { attr, generation, name_ttl }, Opened { handle, flags })) => {
+            Ok((Entry { attr, generation, name_ttl, .. }, Opened { handle, flags })) => {
+                // it is empty, and its space is asked for again when it is written
                 let ttl = self.attr_ttl.min(name_ttl);
                 reply.created(&ttl, &attr, generation, handle, flags);
             }
@@ -207,14 +209,14 @@ impl Filesystem for Served {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.read(ino, offset, size, reply);
+        self.read((ino, fh), offset, size, reply);
     }
 
     fn write(
@@ -251,24 +253,24 @@ impl Filesystem for Served {
         reply.ok();
     }
 
-    fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.fsync(ino, reply);
+    fn fsync(&self, _req: &Request, ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.fsync(ino, fh, reply);
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         answer_open(self.opendir(req, ino), reply);
     }
 
-    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        match self.readdir(ino, offset, &mut reply) {
+    fn readdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        match self.readdir(&self.opened_file(ino, fh), offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
         }
     }
 
-    fn readdirplus(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let _answering = self.under_way.begin();
-        match self.readdirplus(ino, offset, &mut reply) {
+        match self.readdirplus(&self.opened_file(ino, fh), offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
         }
@@ -279,8 +281,8 @@ impl Filesystem for Served {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.fsync(ino, reply);
+    fn fsyncdir(&self, _req: &Request, ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.fsync(ino, fh, reply);
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
@@ -344,17 +346,17 @@ impl Filesystem for Served {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.fallocate(req, ino, (offset, length), mode, reply);
+        self.fallocate(req, self.opened_file(ino, fh), (offset, length), mode, reply);
     }
 
-    fn lseek(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        match self.seek(ino, offset, whence) {
+    fn lseek(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        match self.seek(&self.opened_file(ino, fh), offset, whence) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(errno(error)),
         }
@@ -364,15 +366,16 @@ impl Filesystem for Served {
         &self,
         req: &Request,
         ino_in: INodeNo,
-        _fh_in: FileHandle,
+        fh_in: FileHandle,
         offset_in: u64,
         ino_out: INodeNo,
-        _fh_out: FileHandle,
+        fh_out: FileHandle,
         offset_out: u64,
         len: u64,
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.copy_range(req, (ino_in, offset_in), (ino_out, offset_out), len, reply);
+        let (from, to) = (self.opened_file(ino_in, fh_in), self.opened_file(ino_out, fh_out));
+        self.copy_range(req, (from, offset_in), (to, offset_out), len, reply);
     }
 }

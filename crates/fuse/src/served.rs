@@ -16,9 +16,14 @@ use crate::below::Below;
 use crate::caller::Callers;
 use crate::convert::file_attr;
 use crate::known::Known;
+use crate::mapped::Mapped;
 use crate::notify::Line;
+use crate::pinned::{self, Pinned, Subject};
 use crate::under_way::UnderWay;
 use crate::waiters::Waiters;
+
+/// How long the attributes of a file are cached at most while it is not on disk.
+const UNSETTLED: Duration = Duration::from_secs(1);
 
 /// The result of a request.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -27,7 +32,9 @@ pub(crate) type Answer<T> = Result<T, Errno>;
 pub(crate) struct Entry {
     pub(crate) attr: FileAttr,
     pub(crate) generation: Generation,
-    /// How long its name is cached.
+    /// How long its attributes are cached.
+    pub(crate) attr_ttl: Duration,
+    /// How long its name is.
     pub(crate) name_ttl: Duration,
 }
 
@@ -37,17 +44,9 @@ pub(crate) struct Opened {
     pub(crate) flags: FopenFlags,
 }
 
-/// The files that somebody has open.
-#[derive(Default)]
-struct Open {
-    handles: HashMap<u64, Kept>,
-    /// Of each file how many of them may change it through a mapping.
-    writable: HashMap<ObjectId, usize>,
-}
-
 /// A handle, and what can be done by it.
 struct Kept {
-    handle: Handle,
+    handle: Arc<Handle>,
     /// The file may be changed through a mapping.
     writable: bool,
     /// Reads and writes pass by the cache of the kernel, which may have pages of the file from others.
@@ -64,7 +63,9 @@ pub(crate) struct Served {
     pub(crate) below: Arc<Below>,
     pub(crate) acls: AclKind,
     callers: Callers,
-    open: Mutex<Open>,
+    /// The files that somebody has open.
+    open: Mutex<HashMap<u64, Kept>>,
+    pub(crate) mapped: Arc<Mapped>,
     next: AtomicU64,
     /// How long attributes are cached.
     pub(crate) attr_ttl: Duration,
@@ -92,6 +93,7 @@ impl Served {
             acls,
             callers: Callers::new(),
             open: Mutex::default(),
+            mapped: Arc::default(),
             next: AtomicU64::new(1),
             attr_ttl: options.cache,
             name_ttl,
@@ -130,32 +132,43 @@ impl Served {
         if node == INodeNo::ROOT { self.root } else { ObjectId(node.0) }
     }
 
+    /// Pins the file system for a step of a request.
+    ///
+    /// # Errors
+    /// EIO if it is not there any more.
+    pub(crate) fn pin(&self) -> Answer<Pinned> {
+        Pinned::new(&self.vfs)
+    }
+
     /// Returns the object number of a file that the kernel knows.
     ///
     /// # Errors
     /// ESTALE if it is another file by now.
-    pub(crate) fn file(&self, node: INodeNo) -> Answer<ObjectId> {
+    pub(crate) fn file(&self, pinned: &Pinned, node: INodeNo) -> Answer<ObjectId> {
         let id = self.open_file(node);
-        let Some(told) = self.known.generation(id) else { return Ok(id) };
-        match self.vfs.attrs(id) {
-            Ok(attrs) if attrs.generation == told => Ok(id),
-            Ok(_) => Err(Errno::ESTALE),
-            Err(error) if error.errno() == Errno::ENOENT => Err(Errno::ESTALE),
-            // what cannot be read fails by itself
-            Err(_) => Ok(id),
-        }
+        self.known.generation(id).map_or(Ok(()), |told| pinned.check_generation(id, told))?;
+        Ok(id)
     }
 
-    pub(crate) fn stat(&self, id: ObjectId) -> Answer<Stat> {
-        self.vfs.getattr(id).map_err(|error| error.errno())
+    /// Returns a file that the kernel knows, for the steps of a request.
+    pub(crate) fn known_file(&self, node: INodeNo) -> Subject {
+        let id = self.open_file(node);
+        Subject { vfs: self.vfs.clone(), id, known: pinned::Known::By(self.known.generation(id)) }
+    }
+
+    /// Returns a file that the caller has open by a handle, likewise.
+    pub(crate) fn opened_file(&self, node: INodeNo, handle: FileHandle) -> Subject {
+        let open = self.open.lock().get(&handle.0).map(|kept| kept.handle.clone());
+        Subject { vfs: self.vfs.clone(), id: self.open_file(node), known: pinned::Known::Open(open) }
     }
 
     /// Tells the kernel of a file, by a name in a directory or by its number.
-    pub(crate) fn entry(&self, id: ObjectId, name: Option<(ObjectId, &[u8])>) -> Answer<Entry> {
-        let stat = self.stat(id)?;
+    pub(crate) fn entry(&self, pinned: &Pinned, id: ObjectId, name: Option<(ObjectId, &[u8])>) -> Answer<Entry> {
+        let stat = stat(&**pinned, id)?;
         let generation = Generation(stat.attrs.generation);
         let name_ttl = if self.looked_up(id, &stat.attrs, name) { self.name_ttl } else { Duration::ZERO };
-        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation, name_ttl })
+        let attr_ttl = ttl(self.attr_ttl, &stat);
+        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation, attr_ttl, name_ttl })
     }
 
     /// Notes that the kernel is told of a file. Returns whether it may cache the name.
@@ -167,40 +180,27 @@ impl Served {
     /// Keeps a handle until it is released.
     pub(crate) fn keep(&self, handle: Handle, flags: FopenFlags, writable: bool) -> Opened {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut open = self.open.lock();
         if writable {
-            *open.writable.entry(handle.id()).or_default() += 1;
+            self.mapped.opened(handle.id());
         }
         let direct = flags.contains(FopenFlags::FOPEN_DIRECT_IO);
-        open.handles.insert(number, Kept { handle, writable, direct });
+        self.open.lock().insert(number, Kept { handle: Arc::new(handle), writable, direct });
         Opened { handle: FileHandle(number), flags }
     }
 
     /// Releases a handle.
     pub(crate) fn release(&self, handle: FileHandle) {
-        let mut open = self.open.lock();
-        let gone = open.handles.remove(&handle.0);
+        let gone = self.open.lock().remove(&handle.0);
         if let Some(Kept { handle, writable: true, .. }) = &gone {
-            let left = open.writable.get(&handle.id()).map_or(0, |count| count.saturating_sub(1));
-            if left == 0 {
-                open.writable.remove(&handle.id());
-            } else {
-                open.writable.insert(handle.id(), left);
-            }
+            self.mapped.closed(handle.id());
         }
-        // the last one of a removed file frees it, which takes time
-        drop(open);
+        // without the lock: the last one of a removed file frees it, which takes time
         drop(gone);
-    }
-
-    /// True if pages of a file may have been changed in a mapping: the engine has them when the kernel writes them.
-    pub(crate) fn may_be_mapped(&self, id: ObjectId) -> bool {
-        self.open.lock().writable.contains_key(&id)
     }
 
     /// True if what is written by a handle passes by the cache of the kernel.
     pub(crate) fn is_direct(&self, handle: FileHandle) -> bool {
-        self.open.lock().handles.get(&handle.0).is_some_and(|kept| kept.direct)
+        self.open.lock().get(&handle.0).is_some_and(|kept| kept.direct)
     }
 
     /// Releases all that the kernel has not, when the mount has ended.
@@ -215,6 +215,15 @@ impl Served {
     pub(crate) fn stale(&self, id: ObjectId) -> Stale {
         Stale { line: self.line.clone(), node: self.node(id) }
     }
+}
+
+/// Returns how long attributes are cached, at most so long: the space that a file uses changes once more when it comes to the disk, of which nobody tells.
+pub(crate) fn ttl(longest: Duration, stat: &Stat) -> Duration {
+    if stat.is_settled { longest } else { longest.min(UNSETTLED) }
+}
+
+pub(crate) fn stat(vfs: &dyn Vfs, id: ObjectId) -> Answer<Stat> {
+    vfs.getattr(id).map_err(|error| error.errno())
 }
 
 /// A file whose cached attributes are not right any more, and perhaps its pages.

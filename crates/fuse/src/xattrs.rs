@@ -39,9 +39,9 @@ fn fitting(bytes: Vec<u8>, size: u32) -> Answer<Value> {
 
 impl Served {
     pub(crate) fn getxattr(&self, req: &Request, file: INodeNo, name: &OsStr, size: u32) -> Answer<Value> {
-        let (id, name) = (self.file(file)?, name.as_bytes());
-        let caller = self.user_of(req, name)?;
-        let value = self.vfs.get_xattr(&caller, id, name).map_err(|error| error.errno())?;
+        let (pinned, name) = (self.pin()?, name.as_bytes());
+        let (id, caller) = (self.file(&pinned, file)?, self.user_of(req, name)?);
+        let value = pinned.get_xattr(&caller, id, name).map_err(|error| error.errno())?;
         fitting(value, size)
     }
 
@@ -52,17 +52,19 @@ impl Served {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::EINVAL),
         };
-        let (id, name) = (self.file(file)?, name.as_bytes());
-        let caller = self.changer(req, name)?;
-        self.vfs.set_xattr(&caller, id, name, value, mode).map_err(|error| error.errno())?;
+        let (pinned, name) = (self.pin()?, name.as_bytes());
+        let (id, caller) = (self.file(&pinned, file)?, self.changer(req, name)?);
+        pinned.set_xattr(&caller, id, name, value, mode).map_err(|error| error.errno())?;
+        drop(pinned);
         self.mode_follows(id, name);
         Ok(())
     }
 
     pub(crate) fn removexattr(&self, req: &Request, file: INodeNo, name: &OsStr) -> Answer<()> {
-        let (id, name) = (self.file(file)?, name.as_bytes());
-        let caller = self.changer(req, name)?;
-        self.vfs.remove_xattr(&caller, id, name).map_err(|error| error.errno())?;
+        let (pinned, name) = (self.pin()?, name.as_bytes());
+        let (id, caller) = (self.file(&pinned, file)?, self.changer(req, name)?);
+        pinned.remove_xattr(&caller, id, name).map_err(|error| error.errno())?;
+        drop(pinned);
         self.mode_follows(id, name);
         Ok(())
     }
@@ -97,7 +99,8 @@ impl Served {
     pub(crate) fn listxattr(&self, req: &Request, file: INodeNo, size: u32) -> Answer<Value> {
         // the kernel does not choose those that the caller may see
         let caller = self.real_caller(req);
-        let names = self.vfs.list_xattrs(&caller, self.file(file)?).map_err(|error| error.errno())?;
+        let pinned = self.pin()?;
+        let names = pinned.list_xattrs(&caller, self.file(&pinned, file)?).map_err(|error| error.errno())?;
         fitting(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect(), size)
     }
 }

@@ -48,6 +48,22 @@ fn files_are_made_written_read_and_removed() {
     lab.close();
 }
 
+/// The space that a file uses is known when it is on disk; nobody tells the kernel when that is.
+#[test]
+fn the_space_of_a_file_is_seen_soon_after_it_is_on_disk() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    fs::write(lab.path("f"), Env::noise(1, 1 << 20)).unwrap();
+    // what is cached of it
+    fs::metadata(lab.path("f")).unwrap();
+    lab.spa().sync().unwrap();
+    let begun = std::time::Instant::now();
+    while fs::metadata(lab.path("f")).unwrap().blocks() * 512 < 1 << 20 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", fs::metadata(lab.path("f")).unwrap().blocks());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lab.close();
+}
+
 #[test]
 fn a_file_is_used_after_its_last_name_is_gone() {
     let Some(lab) = Lab::new(&[]) else { return };

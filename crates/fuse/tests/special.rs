@@ -155,6 +155,26 @@ assert 0 < at <= 600000 < os.lseek(seen, at, os.SEEK_HOLE), at",
     lab.close();
 }
 
+/// The kernel does not ask for the times after it has written pages, and has cached those of before.
+#[test]
+fn a_change_in_a_mapping_is_one_of_the_times() {
+    let Some(lab) = Lab::new(&[]) else { return };
+    python(
+        &lab,
+        "fd = os.open('f', os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 4096)
+m = mmap.mmap(fd, 4096)
+os.utime('f', (1, 1))
+before = os.stat('f')
+assert before.st_mtime == 1
+m[0] = 7
+m.flush()
+after = os.stat('f')
+assert after.st_mtime > 1 and after.st_ctime_ns > before.st_ctime_ns, (before, after)",
+    );
+    lab.close();
+}
+
 /// If there is no space for all pages of a mapping, `msync` tells.
 #[test]
 fn a_mapping_on_a_full_pool_fails() {

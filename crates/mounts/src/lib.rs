@@ -37,4 +37,4 @@ pub use fuse::Unmount;
 pub use how::{Flag, How};
 pub use order::in_order;
 pub use points::{has_entries, make_point};
-pub use table::{Entry, Mounts, Source};
+pub use table::{Entry, Keep, Mounts, Source};

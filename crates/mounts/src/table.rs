@@ -1,5 +1,6 @@
 //! The table of mounts.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -7,7 +8,7 @@ use base::{Guid, ObjectId};
 use fuse::{Mount, Unmount};
 use parking_lot::Mutex;
 use pool::{LongHold, Pool, Spa};
-use zpl::live::{Still, Suspendable, Vfs, Zfs};
+use zpl::live::{Contents, Still, Suspendable, Vfs, Zfs};
 
 use crate::{Error, Flag, How};
 
@@ -20,15 +21,18 @@ const FEW_THREADS: usize = 2;
 pub enum Source {
     /// Open for changes.
     Live(Arc<Spa>),
-    /// Open for reading.
-    Still(Arc<Pool>),
+    /// Open for reading, with what a mount of it keeps until its end.
+    Still(Arc<Pool>, Keep),
 }
+
+/// Returns what is kept as long as a file system of a pool that is open for reading is mounted: it says that the pool is in use.
+pub type Keep = Arc<dyn Fn() -> Box<dyn Any + Send + Sync> + Send + Sync>;
 
 impl Source {
     fn view(&self) -> Result<Arc<Pool>, Error> {
         match self {
             Source::Live(spa) => Ok(spa.view()?),
-            Source::Still(pool) => Ok(pool.clone()),
+            Source::Still(pool, _) => Ok(pool.clone()),
         }
     }
 
@@ -40,7 +44,7 @@ impl Source {
     fn guid(&self) -> Guid {
         match self {
             Source::Live(spa) => spa.guid(),
-            Source::Still(pool) => pool.guid(),
+            Source::Still(pool, _) => pool.guid(),
         }
     }
 }
@@ -210,7 +214,12 @@ impl Mounts {
             _ => {
                 let held = dataset.long_hold()?;
                 options.read_only = true;
-                (Mount::new(Arc::new(Still::open(&dataset)?), point, &options)?, Weak::new(), Some(held))
+                let still = Still::open(&dataset)?;
+                let still = match source {
+                    Source::Live(_) => still,
+                    Source::Still(_, keep) => still.keeping(keep()),
+                };
+                (Mount::new(Arc::new(still), point, &options)?, Weak::new(), Some(held))
             }
         };
         let (mount, live, held) = entry;
@@ -298,11 +307,15 @@ impl Entry {
     fn follow_contents(self: &Arc<Self>) {
         let Some(live) = self.live.upgrade() else { return };
         let (notifier, entry) = (self.mount.notifier().clone(), Arc::downgrade(self));
-        live.tell_resumed(Some(Box::new(move |is_there| {
-            let told = match (is_there, entry.upgrade()) {
-                (true, _) => notifier.all_changed(),
-                (false, Some(entry)) => entry.mount.unmount(Unmount::Forced),
-                (false, None) => Ok(()),
+        live.tell_contents(Some(Box::new(move |contents| {
+            let told = match (contents, entry.upgrade()) {
+                (Contents::Replaced, _) => {
+                    notifier.replaced();
+                    Ok(())
+                }
+                (Contents::Resumed, _) => notifier.all_changed(),
+                (Contents::Lost, Some(entry)) => entry.mount.unmount(Unmount::Forced),
+                (Contents::Lost, None) => Ok(()),
             };
             if let Err(error) = told {
                 tracing::warn!(target: "zuse::fuse", %error, "a mount does not know of its new contents");

@@ -147,13 +147,81 @@ fn files_stay_open_over_a_rollback() {
     let code = os_error(new.read_at(&mut [0; 4], 0));
     assert!(code == Some(Errno::ESTALE.raw()) || code == Some(Errno::EIO.raw()), "{code:?}");
     // another file may have its number by now, and is not taken for it
-    fs::write(path.join("other"), "other").unwrap();
+    for n in 0..64 {
+        let other = path.join(format!("other{n}"));
+        fs::write(&other, "other").unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"other");
+        let other = File::options().read(true).write(true).open(&other).unwrap();
+        other.write_all_at(b"again", 0).unwrap();
+        other.sync_all().unwrap();
+    }
+    assert!(os_error(new.read_at(&mut [0; 4], 0)).is_some());
     drop(new);
-    assert_eq!(fs::read(path.join("other")).unwrap(), b"other");
     // and it is still one that can be unmounted, and then destroyed
     drop(kept);
     lab.table.unmount(&lab.table.of("t/a").unwrap(), Unmount::Idle).unwrap();
     assert!(!lab.spa.has_users());
+}
+
+#[test]
+fn a_refused_rollback_has_no_effect_on_open_files() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.mount("t/a", "m", How::default()).unwrap();
+    lab.snapshot("t/a@1");
+    lab.snapshot("t/a@2");
+    fs::write(path.join("f"), "held").unwrap();
+    let file = File::options().read(true).write(true).open(path.join("f")).unwrap();
+    fs::remove_file(path.join("f")).unwrap();
+    lab.spa.rollback("t/a", Some("t/a@1")).unwrap_err();
+    let mut text = [0; 4];
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"held");
+    file.write_all_at(b"more", 4).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 8);
+}
+
+/// A program that has changed a file in a mapping, without writing it, goes on when it gets a line.
+fn mapping(file: &Path) -> std::process::Child {
+    let code = "import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(fd, 4096)
+m[0:5] = b'dirty'
+print('ready', flush=True)
+sys.stdin.readline()
+m.flush()
+print(m[0:5].decode(), flush=True)
+m[0:5] = b'later'
+m.flush()
+";
+    let mut python = std::process::Command::new("python3");
+    python.args(["-c", code]).arg(file).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    python.spawn().unwrap()
+}
+
+#[test]
+fn what_was_changed_in_a_mapping_before_a_rollback_is_rolled_back() {
+    use std::io::{BufRead, BufReader};
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.mount("t/a", "m", How::default()).unwrap();
+    for (snapshot, refused) in [("t/a@1", false), ("t/a@2", true)] {
+        fs::write(path.join("f"), [b"first".as_slice(), &[b'x'; 4091]].concat()).unwrap();
+        lab.snapshot(snapshot);
+        let mut program = mapping(&path.join("f"));
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        if refused {
+            lab.spa.rollback("t/a", Some("t/a@1")).unwrap_err();
+        } else {
+            lab.spa.rollback("t/a", Some("t/a@1")).unwrap();
+            assert_eq!(fs::read(path.join("f")).unwrap()[..5], *b"first");
+        }
+        program.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let expected = if refused { "dirty" } else { "first" };
+        assert_eq!(lines.next().unwrap().unwrap(), expected);
+        assert!(program.wait().unwrap().success());
+        assert_eq!(fs::read(path.join("f")).unwrap()[..5], *b"later");
+    }
 }
 
 /// Ends the threads that look at it when it is dropped.
@@ -206,6 +274,38 @@ fn a_rollback_among_many_writers() {
         assert_eq!(fs::read(path.join(format!("f{n}"))).unwrap(), b"start");
         assert!(!path.join(format!("x{n}")).exists());
     }
+}
+
+#[test]
+fn a_rollback_among_readers_of_a_directory() {
+    let Some(lab) = Lab::new() else { return };
+    let path = lab.mount("t/a", "m", How::default()).unwrap();
+    for n in 0..500 {
+        fs::write(path.join(format!("f{n}")), "").unwrap();
+    }
+    lab.snapshot("t/a@s");
+    let (stop, listed) = (std::sync::atomic::AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (path, stop, listed) = (&path, &stop, &listed);
+            scope.spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert_eq!(fs::read_dir(path).unwrap().filter(|entry| entry.is_ok()).count(), 500);
+                    listed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+        let _stop = StopAtEnd(&stop);
+        for _ in 0..20 {
+            let before = listed.load(std::sync::atomic::Ordering::Relaxed);
+            lab.spa.rollback("t/a", None).unwrap();
+            let begun = std::time::Instant::now();
+            while listed.load(std::sync::atomic::Ordering::Relaxed) < before + 3 {
+                assert!(begun.elapsed() < std::time::Duration::from_secs(30), "the readers do not go on");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    });
 }
 
 #[test]

@@ -35,6 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Guid;
 use control::{Caller, Failed};
 use pool::Spa;
 
@@ -45,6 +46,7 @@ use pools::Use;
 
 use crate::{Imported, Site};
 
+pub use pools::Mounted;
 pub use session::Session;
 
 /// The pools of this machine, for those who make requests to them. A clone is the same.
@@ -82,6 +84,13 @@ impl Machine {
     /// ENOENT if there is none of this name; when it does not open.
     pub fn open(&self, pool: &str) -> Result<(), Failed> {
         self.0.with(pool, Use::OPEN, |_| Ok(()))
+    }
+
+    /// Notes that a file system of a pool that is only read is mounted, until what is returned is dropped: the pool is busy for
+    /// [`Ioc::PoolExport`] meanwhile. Those of a pool that is open for a change make it busy by themselves.
+    #[must_use]
+    pub fn mounted(&self, guid: Guid) -> Mounted {
+        self.0.mounted(guid)
     }
 
     /// The pools that are open, by name.

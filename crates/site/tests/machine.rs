@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base::Errno;
+use base::{Errno, Guid};
 use control::{Caller, Control, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
 use site::import::{How, trial};
@@ -20,7 +20,7 @@ use vdev::import::PoolState;
 #[test]
 fn pools_are_made_exported_and_imported() {
     in_own_state("pools_are_made_exported_and_imported", |dir| {
-        let (_machine, machine) = machine();
+        let (whole, machine) = machine();
         create(&machine, dir);
         let call = |ioc, name: &str, pairs: &[(&str, Value)]| machine.call(ioc, name, &list(pairs));
         let configs = || call(Ioc::PoolConfigs, "", &[]).unwrap();
@@ -67,6 +67,12 @@ fn pools_are_made_exported_and_imported() {
         assert_eq!(import("other", guid, &[]).unwrap_err().errno, Errno::EEXIST);
         let destroyed = call(Ioc::Destroy, "new/fs", &[]).unwrap_err();
         assert_eq!(destroyed.errno, Errno::EROFS);
+        // as long as something of it is mounted
+        let mounted = [whole.mounted(Guid(guid)), whole.mounted(Guid(guid))];
+        for one in mounted {
+            assert_eq!(call(Ioc::PoolExport, "new", &[]).unwrap_err().errno, Errno::EBUSY);
+            drop(one);
+        }
         call(Ioc::PoolExport, "new", &[]).unwrap();
         import("t", guid, &[("comment", "back".into())]).unwrap();
         let props = call(Ioc::PoolGetProps, "t", &[]).unwrap();

@@ -4,6 +4,7 @@ use base::ObjectId;
 use dmu::{Entries, MatchMode, Zap, ZapEntry, ZapValue};
 use ondisk::ObjectType;
 
+use crate::live::Pin;
 use crate::{CaseSensitivity, Error, FileSystem, Kind};
 
 /// The maximum length of a name with the feature `longname` (OpenZFS: `ZAP_MAXNAMELEN_NEW`, which counts the NUL).
@@ -68,7 +69,7 @@ impl FileSystem {
     /// # Errors
     /// If `dir` is not a directory or its first block is unreadable.
     pub fn read_dir(&self, dir: ObjectId) -> Result<ReadDir, Error> {
-        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()? })
+        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()?, _pin: None })
     }
 
     /// Returns the entries after a [`DirEntry::next_cookie`], which stays valid while entries are added and removed.
@@ -76,7 +77,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::read_dir`].
     pub fn read_dir_from(&self, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
-        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? })
+        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)?, _pin: None })
     }
 
     pub(crate) fn dir_zap(&self, dir: ObjectId) -> Result<Zap, Error> {
@@ -92,6 +93,15 @@ impl FileSystem {
 pub struct ReadDir {
     dir: ObjectId,
     entries: Entries,
+    /// What keeps the file system as it is; dropped behind the entries.
+    _pin: Option<Pin>,
+}
+
+impl ReadDir {
+    /// Has the file system kept as it is until the end of the listing.
+    pub(crate) fn pinned(self, pin: Pin) -> ReadDir {
+        ReadDir { _pin: Some(pin), ..self }
+    }
 }
 
 impl Iterator for ReadDir {

@@ -87,7 +87,8 @@ fn rename(
         return Ok(0);
     };
     if !keeps {
-        mounts.postfix()?;
+        // why it cannot be renamed is what counts
+        let _ = mounts.postfix();
     }
     // of several snapshots, the one that failed
     let failing = e.out.iter().next().map_or(from, |(name, _)| name);

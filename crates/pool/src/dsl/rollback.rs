@@ -24,9 +24,9 @@ impl Spa {
     pub fn rollback(self: &Arc<Self>, fs: &str, to: Option<&str>) -> Result<String, Error> {
         // one that is not there is found missing below
         let open = self.live_mos().and_then(|mos| self.find_head(&mos, fs)).ok();
-        let _suspended = open.map(|head| self.suspend_users(head.id));
+        let mut suspended = open.map(|head| self.suspend_users(head.id));
         let (fs, to, _frozen) = (fs.to_string(), to.map(str::to_owned), self.freeze_holds());
-        self.sync_task(move |cx| {
+        let done = self.sync_task(move |cx| {
             let (spa, mos, tx) = (cx.spa, cx.mos, cx.tx);
             let head = spa.find_head(mos, &fs)?;
             let snap = spa.check_rollback(mos, &fs, &head, to.as_deref())?;
@@ -42,7 +42,11 @@ impl Spa {
             spa.destroy_checked(cx, &format!("{fs}/{CLONE}"), &mos.live(clone.id)?)?;
             cx.zero_zil(&mos.live(head.id)?)?;
             mos.full_name(spa.name(), &snap)
-        })
+        });
+        if let Some(suspended) = &mut suspended {
+            suspended.ended(&done);
+        }
+        done
     }
 
     /// The snapshot to go back to.

@@ -121,7 +121,7 @@ pub use txg::{DmuTxStats, TxgRecord, Txgs};
 pub(crate) use txg::{Limits, Reservation};
 pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;
-pub use watch::{PropsWatch, Suspend};
+pub use watch::{KeptObject, PropsWatch, Suspend};
 
 /// Takes a pool that is being opened.
 pub type Starts = dyn Fn(&Arc<Spa>) + Send + Sync;

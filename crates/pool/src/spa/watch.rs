@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use base::ObjectId;
 use parking_lot::Mutex;
 
+use crate::Error;
 use crate::spa::Spa;
 
 /// A user of an open dataset that follows its properties.
@@ -15,25 +16,47 @@ pub trait PropsWatch: Send + Sync {
     fn props_changed(&self);
 }
 
+/// An object of a head that its user keeps while he has let go of the head: it is not to be freed, even if nothing in the dataset names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptObject {
+    /// The object number.
+    pub id: ObjectId,
+    /// What tells it from an earlier object with the same number.
+    pub generation: u64,
+}
+
 /// Somebody who has a head open, and lets go of it while its contents are replaced: by a rollback, or at the end of a receive.
 pub trait Suspend: Send + Sync {
     /// The dataset that is open.
     fn dataset(&self) -> ObjectId;
 
+    /// The objects that are kept while the head is let go of, each as often as it is. Called by whoever opens the head meanwhile.
+    fn kept(&self) -> Vec<KeptObject>;
+
     /// Called before the contents are replaced, by the thread that does it, with no lock and no transaction held: nothing of the dataset is in use on
     /// return, until [`Suspend::resume`], which follows in any case.
     fn suspend(&self);
 
-    /// Called after the contents were replaced, or could not be.
-    fn resume(&self);
+    /// Called after the contents were replaced, or could not be: then they are what they were, and not `replaced`.
+    fn resume(&self, replaced: bool);
 }
 
 /// The users of a head who have let go of it, until this is dropped.
-pub(crate) struct Suspended(Vec<Arc<dyn Suspend>>);
+pub(crate) struct Suspended {
+    users: Vec<Arc<dyn Suspend>>,
+    replaced: bool,
+}
+
+impl Suspended {
+    /// Notes how the replacement has ended. After a failure other than a refusal it is not known whether it took place.
+    pub(crate) fn ended<T>(&mut self, done: &Result<T, Error>) {
+        self.replaced = !matches!(done, Err(Error::Refused { .. } | Error::NoSuchDataset { .. }));
+    }
+}
 
 impl Drop for Suspended {
     fn drop(&mut self) {
-        self.0.iter().for_each(|user| user.resume());
+        self.users.iter().for_each(|user| user.resume(self.replaced));
     }
 }
 
@@ -89,6 +112,13 @@ impl Spa {
         // those that are let go of here may be the last references: the list is not locked
         let users: Vec<_> = all.into_iter().filter(|user| user.dataset() == dataset).collect();
         users.iter().for_each(|user| user.suspend());
-        Suspended(users)
+        Suspended { users, replaced: true }
+    }
+
+    /// Returns the objects of a head that registered users keep while they have let go of it. No lock that these need may be held.
+    #[must_use]
+    pub fn kept_objects(&self, dataset: ObjectId) -> Vec<KeptObject> {
+        let all: Vec<Arc<dyn Suspend>> = self.watches.suspend.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().filter(|user| user.dataset() == dataset).flat_map(|user| user.kept()).collect()
     }
 }

@@ -281,11 +281,47 @@ pub(crate) struct Pools {
     pub(crate) kept: AllKept,
     /// No pool is opened any more.
     ending: AtomicBool,
+    /// How many file systems are mounted of pools that are only read. Those of others are known to their pools.
+    mounted: Arc<Mutex<HashMap<Guid, usize>>>,
+}
+
+/// A file system of a pool that is only read is mounted, until this is dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    all: Arc<Mutex<HashMap<Guid, usize>>>,
+    guid: Guid,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let mut all = self.all.lock();
+        match all.get_mut(&self.guid) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(all.remove(&self.guid)),
+        }
+    }
 }
 
 impl Pools {
     pub(super) fn new(site: Site) -> Pools {
-        Pools { site, places: Mutex::default(), kept: AllKept::default(), ending: AtomicBool::new(false) }
+        Pools {
+            site,
+            places: Mutex::default(),
+            kept: AllKept::default(),
+            ending: AtomicBool::new(false),
+            mounted: Arc::default(),
+        }
+    }
+
+    /// Notes that a file system of a pool that is only read is mounted.
+    pub(super) fn mounted(&self, guid: Guid) -> Mounted {
+        *self.mounted.lock().entry(guid).or_default() += 1;
+        Mounted { all: self.mounted.clone(), guid }
+    }
+
+    /// True if a file system of a pool that is only read is mounted.
+    pub(super) fn has_mounts(&self, guid: Guid) -> bool {
+        self.mounted.lock().contains_key(&guid)
     }
 
     /// The imported pool of this name.

@@ -269,6 +269,7 @@ impl Session {
                 return Err(busy());
             }
             match record.readonly {
+                true if ioc == Ioc::PoolExport && self.machine.has_mounts(guid) => return Err(busy()),
                 // nothing changes on the devices of a pool that is only read
                 true if ioc == Ioc::PoolExport => {
                     filling.empty();

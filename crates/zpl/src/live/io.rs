@@ -373,12 +373,14 @@ impl Zfs {
     /// As [`Zfs::getattr`].
     pub fn stat(&self, id: ObjectId) -> Result<Stat, Error> {
         let node = self.znode(id)?;
+        // before the space is looked at: it may be settled meanwhile
+        let is_settled = node.object().is_settled();
         let object = node.object().reload()?;
         let (attrs, blocks) = (node.attrs(), blocks_of(&object));
         // the block of an empty file says nothing about those that it is going to have
         let empty = attrs.kind() == Kind::File && attrs.size == 0;
         let block_size = if empty { self.settings().recordsize } else { node.object().block_size() };
-        Ok(Stat { attrs, inode: id.0, blocks, block_size })
+        Ok(Stat { attrs, inode: id.0, blocks, is_settled, block_size })
     }
 
     /// Returns space and object counts of the file system.

@@ -72,7 +72,7 @@ use hold::{Ask, Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use still::Still;
-pub use suspend::{Resumed, Suspendable};
+pub use suspend::{Contents, Pin, Suspendable, Told};
 pub use vfs::{
     AclKind, Caps, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode,
 };
@@ -333,6 +333,8 @@ impl Zfs {
         // properties may have been set during the replay, which may have taken long
         zfs.0.props_changed();
         zfs.load_quotas()?;
+        // files without a name that a mount has open are not freed
+        spa.kept_objects(objset.id()).into_iter().for_each(|kept| zfs.expect_back(kept));
         if !zfs.settings().readonly {
             spa.upgrade_accounting(objset)?;
             zfs.drain();

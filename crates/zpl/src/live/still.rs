@@ -3,6 +3,7 @@
 //! Whoever may read what is decided as in [`Zfs`](super::Zfs), by the properties of the dataset. Whatever changes anything fails with EROFS.
 //! Decoded files are kept: they stay as they are.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Still {
     fs: FileSystem,
     settings: Settings,
     nodes: Mutex<HashMap<ObjectId, Arc<Node>>>,
+    /// What is to be kept as long as this is.
+    _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Still {
@@ -39,7 +42,13 @@ impl Still {
     /// As [`FileSystem::open`].
     pub fn open(dataset: &pool::Dataset) -> Result<Still, Error> {
         let (fs, settings) = (FileSystem::open(dataset)?, Settings::of(dataset)?);
-        Ok(Still { dataset: dataset.clone(), fs, settings, nodes: Mutex::default() })
+        Ok(Still { dataset: dataset.clone(), fs, settings, nodes: Mutex::default(), _kept: None })
+    }
+
+    /// Has something kept until this is dropped, such as what keeps the pool from being exported.
+    #[must_use]
+    pub fn keeping(self, kept: Box<dyn Any + Send + Sync>) -> Still {
+        Still { _kept: Some(kept), ..self }
     }
 
     fn node(&self, id: ObjectId) -> Result<Arc<Node>, Error> {
@@ -107,7 +116,7 @@ impl Vfs for Still {
     fn getattr(&self, id: ObjectId) -> Result<Stat, Error> {
         let node = self.node(id)?;
         let (inode, blocks, block_size) = (node.inode(), node.blocks(), node.block_size());
-        Ok(Stat { attrs: node.attrs().clone(), inode, blocks, block_size })
+        Ok(Stat { attrs: node.attrs().clone(), inode, blocks, is_settled: true, block_size })
     }
 
     fn setattr(&self, _cred: &Cred, _id: ObjectId, _set: &SetAttr) -> Result<Attrs, Error> {

@@ -1,19 +1,25 @@
 //! A file system that stays mounted while its contents are replaced (OpenZFS: `zfs_suspend_fs`, `zfs_resume_fs`).
 //!
 //! A rollback and the end of a receive put another object set in the place of a head, which nobody may have open meanwhile. A [`Suspendable`] is what a
-//! mount has instead of the [`Zfs`] itself. Told to, it lets operations end, lets new ones wait, and closes the files that are held open and the file
-//! system. Afterwards it opens the file system again, and in it each file whose number and generation are still those of before. Operations on the
-//! contents of a file that is open and no longer there fail with ESTALE until it is closed, even if its number is another file's by then. If the file
-//! system does not open again, all operations fail with EIO, and the one who has mounted it is told, as he is of each resumption: what the kernel has
-//! cached is old.
+//! mount has instead of the [`Zfs`] itself. Told to, it lets operations end, lets new ones wait, and lets go of the files that are held open and of the
+//! file system. Afterwards it opens the file system again, and takes back each file whose number and generation are still those of before; also those
+//! without a name, which whoever opens the file system does not free for that reason ([`Spa::kept_objects`]). So a replacement that was refused has
+//! no effect on files that are open.
+//!
+//! Operations that belong together are done on one [`Pin`], which keeps the contents from being replaced. The handle of a file that is not there any more is
+//! [stale](Handle::is_stale), even if its number is another file's by then: whoever has a handle asks it before an operation, within the same pin.
+//!
+//! The one who has mounted it is told of new contents ([`Contents`]): before operations go on, as what the kernel has not written yet was meant for the
+//! former ones, and after it, as what the kernel has cached is old. If the file system does not open again, all operations fail with EIO.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::ObjectId;
 use parking_lot::{Condvar, Mutex};
-use pool::{Spa, Suspend};
+use pool::{KeptObject, Spa, Suspend};
 
 use super::{
     AclKind, Cred, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
@@ -21,8 +27,19 @@ use super::{
 };
 use crate::{Attrs, Error, ReadDir};
 
-/// What is told after the contents were replaced: whether the file system is there again.
-pub type Resumed = Box<dyn Fn(bool) + Send + Sync>;
+/// What has become of the contents of a file system that was suspended. Where they are what they were, nothing is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// They are others. Operations wait until this was told.
+    Replaced,
+    /// They are others, and operations go on.
+    Resumed,
+    /// The file system did not open again.
+    Lost,
+}
+
+/// Called by the thread that has replaced the contents.
+pub type Told = Box<dyn Fn(Contents) + Send + Sync>;
 
 /// A live file system that can be suspended. Cheap to clone; see the [module](self).
 #[derive(Clone)]
@@ -36,7 +53,7 @@ struct Inner {
     /// The state has changed.
     changed: Condvar,
     files: Mutex<Files>,
-    resumed: Mutex<Option<Arc<Resumed>>>,
+    told: Mutex<Option<Arc<Told>>>,
 }
 
 struct State {
@@ -55,8 +72,6 @@ struct State {
 struct Files {
     next: u64,
     slots: HashMap<u64, File>,
-    /// Files that are open and not there any more: how many slots each has.
-    stale: HashMap<ObjectId, usize>,
 }
 
 struct File {
@@ -64,15 +79,33 @@ struct File {
     generation: u64,
     /// Writes to it are synchronous.
     sync: bool,
-    /// `None` while it is suspended, or if it is stale.
+    /// `None` while it is let go of, and if it is stale.
     handle: Option<Handle>,
-    is_stale: bool,
+    stale: Arc<AtomicBool>,
+    /// It was closed while it was let go of: it is taken back, and closed then.
+    closed: bool,
+}
+
+impl File {
+    fn is_let_go(&self) -> bool {
+        self.handle.is_none() && !self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Takes it back in the file system that was opened again.
+    fn take_back(&mut self, zfs: &Zfs) {
+        match zfs.take_back(self.id).map(Handle::from) {
+            Some(handle) if self.sync => self.handle = Some(handle.synchronous()),
+            Some(handle) => self.handle = Some(handle),
+            None => self.stale.store(true, Ordering::Relaxed),
+        }
+    }
 }
 
 /// A file that is held open, until this is dropped.
 pub(super) struct Slot {
     owner: Arc<Inner>,
     number: u64,
+    stale: Arc<AtomicBool>,
 }
 
 impl Slot {
@@ -84,74 +117,100 @@ impl Slot {
         }
         self
     }
+
+    pub(super) fn is_stale(&self) -> bool {
+        // it changes while nothing is pinned
+        self.stale.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut files = self.owner.files.lock();
-        let gone = files.slots.remove(&self.number);
-        if let Some(file) = gone.as_ref().filter(|file| file.is_stale) {
-            let left = files.stale.get(&file.id).map_or(0, |count| count.saturating_sub(1));
-            match left {
-                0 => files.stale.remove(&file.id),
-                left => files.stale.insert(file.id, left),
-            };
-        }
+        let gone = match files.slots.get_mut(&self.number) {
+            Some(file) if file.is_let_go() => {
+                file.closed = true;
+                None
+            }
+            _ => files.slots.remove(&self.number),
+        };
         // the last one of a removed file frees it, which takes time
         drop(files);
         drop(gone);
     }
 }
 
-/// The file system during an operation.
-struct InUse<'a> {
-    inner: &'a Inner,
-    zfs: Option<Zfs>,
+/// A live file system whose contents are not replaced until this is dropped: who wants to waits. See [`Vfs::pin`].
+pub struct Pin {
+    // dropped before the operation is counted as ended
+    zfs: Zfs,
+    entered: Entered,
 }
 
-impl Drop for InUse<'_> {
+impl Deref for Pin {
+    type Target = Zfs;
+
+    fn deref(&self) -> &Zfs {
+        &self.zfs
+    }
+}
+
+impl Pin {
+    /// As [`Vfs::open`]; the handle holds the file also across replacements of the contents that leave it there.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    pub fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
+        let handle = Vfs::open(&self.zfs, cred, id, mask)?;
+        let generation = self.zfs.getattr(id)?.generation;
+        let (owner, stale) = (&self.entered.0, Arc::<AtomicBool>::default());
+        let mut files = owner.files.lock();
+        let number = files.next;
+        files.next += 1;
+        let file = File { id, generation, sync: false, handle: Some(handle), stale: stale.clone(), closed: false };
+        files.slots.insert(number, file);
+        Ok(Handle::of_slot(id, Slot { owner: owner.clone(), number, stale }))
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a pinned file system")
+    }
+}
+
+/// An operation that is under way.
+struct Entered(Arc<Inner>);
+
+impl Drop for Entered {
     fn drop(&mut self) {
-        // before it is counted as ended
-        self.zfs = None;
-        let mut state = self.inner.state.lock();
+        let mut state = self.0.state.lock();
         state.users -= 1;
         if state.suspended && state.users == 0 {
-            self.inner.changed.notify_all();
+            self.0.changed.notify_all();
         }
     }
 }
 
 impl Inner {
     /// Waits until it is not suspended, and keeps it from being so.
-    fn enter(&self) -> InUse<'_> {
+    fn pin(self: &Arc<Self>) -> Result<Pin, Error> {
         let mut state = self.state.lock();
         while state.suspended {
             self.changed.wait(&mut state);
         }
+        let Some(zfs) = state.zfs.clone() else { return Err(Error::Pool(Box::new(pool::Error::Closed))) };
         state.users += 1;
-        InUse { inner: self, zfs: state.zfs.clone() }
+        Ok(Pin { zfs, entered: Entered(self.clone()) })
     }
 
     /// Carries out an operation.
-    fn with<R>(&self, work: impl FnOnce(&Zfs) -> Result<R, Error>) -> Result<R, Error> {
-        let used = self.enter();
-        match &used.zfs {
-            Some(zfs) => work(zfs),
-            None => Err(Error::Pool(Box::new(pool::Error::Closed))),
-        }
+    fn with<R>(self: &Arc<Self>, work: impl FnOnce(&Zfs) -> Result<R, Error>) -> Result<R, Error> {
+        let pin = self.pin()?;
+        work(&pin)
     }
 
-    /// Carries out an operation on the contents of files that are open.
-    fn with_open<R>(&self, ids: &[ObjectId], work: impl FnOnce(&Zfs) -> Result<R, Error>) -> Result<R, Error> {
-        self.with(|zfs| {
-            let files = self.files.lock();
-            let stale = ids.iter().find(|id| files.stale.contains_key(id)).copied();
-            drop(files);
-            stale.map_or_else(|| work(zfs), |id| Err(Refusal::Stale.of(id)))
-        })
-    }
-
-    /// Opens the file system as it is now, and the files in it that are still there.
+    /// Opens the file system as it is now, and takes back the files in it that are still there.
     fn open_again(&self, temporary: Option<Temporary>) -> Result<(Zfs, Option<Mounted>), Error> {
         let name = self.spa.view()?.dataset_by_id(self.dataset)?.name().to_owned();
         let zfs = Zfs::open(&self.spa, &name)?;
@@ -160,27 +219,32 @@ impl Inner {
         }
         let mounted = temporary.map(|temporary| zfs.mounted(temporary)).transpose()?;
         let mut files = self.files.lock();
-        let Files { slots, stale, .. } = &mut *files;
-        for file in slots.values_mut().filter(|file| !file.is_stale) {
-            let is_same = zfs.getattr(file.id).is_ok_and(|attrs| attrs.generation == file.generation);
-            let opened = if is_same { zfs.open_file(&Cred::ROOT, file.id, 0).ok() } else { None };
-            match opened.map(Handle::from) {
-                Some(handle) if file.sync => file.handle = Some(handle.synchronous()),
-                Some(handle) => file.handle = Some(handle),
-                None => {
-                    file.is_stale = true;
-                    *stale.entry(file.id).or_default() += 1;
-                }
-            }
-        }
+        files.slots.values_mut().filter(|file| file.is_let_go()).for_each(|file| file.take_back(&zfs));
+        let closed: Vec<u64> = files.slots.iter().filter(|(_, file)| file.closed).map(|(number, _)| *number).collect();
+        let closed: Vec<File> = closed.iter().filter_map(|number| files.slots.remove(number)).collect();
         drop(files);
+        // the last one of a removed file frees it
+        drop(closed);
         Ok((zfs, mounted))
+    }
+
+    fn tell(&self, contents: Contents) {
+        let told = self.told.lock().clone();
+        if let Some(told) = told {
+            told(contents);
+        }
     }
 }
 
 impl Suspend for Inner {
     fn dataset(&self) -> ObjectId {
         self.dataset
+    }
+
+    fn kept(&self) -> Vec<KeptObject> {
+        let files = self.files.lock();
+        let kept = files.slots.values().filter(|file| file.is_let_go());
+        kept.map(|file| KeptObject { id: file.id, generation: file.generation }).collect()
     }
 
     fn suspend(&self) {
@@ -195,17 +259,20 @@ impl Suspend for Inner {
         let let_go = (state.mounted.take(), state.zfs.take());
         drop(state);
         let handles: Vec<Handle> = self.files.lock().slots.values_mut().filter_map(|file| file.handle.take()).collect();
-        drop(handles);
+        handles.into_iter().for_each(Handle::let_go);
         drop(let_go);
     }
 
-    fn resume(&self) {
+    fn resume(&self, replaced: bool) {
         let temporary = self.state.lock().temporary;
         let opened = self.open_again(temporary);
         if let Err(error) = &opened {
             tracing::warn!(target: "zuse::zpl", dataset = self.dataset.0, %error, "a mounted file system does not open again");
         }
         let is_there = opened.is_ok();
+        if is_there && replaced {
+            self.tell(Contents::Replaced);
+        }
         let mut state = self.state.lock();
         if let Ok((zfs, mounted)) = opened {
             (state.zfs, state.mounted) = (Some(zfs), mounted);
@@ -213,9 +280,10 @@ impl Suspend for Inner {
         state.suspended = false;
         drop(state);
         self.changed.notify_all();
-        let told = self.resumed.lock().clone();
-        if let Some(told) = told {
-            told(is_there);
+        match (is_there, replaced) {
+            (false, _) => self.tell(Contents::Lost),
+            (true, true) => self.tell(Contents::Resumed),
+            (true, false) => {}
         }
     }
 }
@@ -234,21 +302,22 @@ impl Suspendable {
             state: Mutex::new(state),
             changed: Condvar::new(),
             files: Mutex::default(),
-            resumed: Mutex::default(),
+            told: Mutex::default(),
         });
         let user: std::sync::Weak<Inner> = Arc::downgrade(&inner);
         spa.suspend_with(user);
         Suspendable(inner)
     }
 
-    /// Has it told each time that the contents were replaced, by the thread that has done it; at the end of the mount it has to be given up.
-    pub fn tell_resumed(&self, told: Option<Resumed>) {
-        *self.0.resumed.lock() = told.map(Arc::new);
+    /// Has it told each time that the contents were replaced; at the end of the mount it has to be given up.
+    pub fn tell_contents(&self, told: Option<Told>) {
+        *self.0.told.lock() = told.map(Arc::new);
     }
 
     /// Changes the values that are in the place of properties while it is mounted.
     pub fn set_temporary(&self, temporary: Temporary) {
-        let used = self.0.enter();
+        // without a file system they hold from when it is there again
+        let pin = self.0.pin().ok();
         let mut state = self.0.state.lock();
         let Some(former) = state.temporary else { return };
         // who decides what users may do is the same until the end of the mount
@@ -256,13 +325,17 @@ impl Suspendable {
         state.temporary = Some(temporary);
         // the former gives way first
         state.mounted = None;
-        state.mounted = used.zfs.as_ref().and_then(|zfs| zfs.mounted(temporary).ok());
+        state.mounted = pin.as_ref().and_then(|pin| pin.mounted(temporary).ok());
     }
 }
 
 impl Vfs for Suspendable {
     fn root(&self) -> ObjectId {
         self.0.root
+    }
+
+    fn pin(&self) -> Result<Option<Pin>, Error> {
+        self.0.pin().map(Some)
     }
 
     fn lookup(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(ObjectId, Attrs), Error> {
@@ -318,56 +391,48 @@ impl Vfs for Suspendable {
     }
 
     fn read_dir(&self, cred: &Cred, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
-        self.0.with_open(&[dir], |zfs| zfs.read_dir(cred, dir, cookie))
+        let pin = self.0.pin()?;
+        Ok(pin.read_dir(cred, dir, cookie)?.pinned(pin))
     }
 
     fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
-        self.0.with(|zfs| {
-            let handle = Vfs::open(zfs, cred, id, mask)?;
-            let generation = zfs.getattr(id)?.generation;
-            let mut files = self.0.files.lock();
-            let number = files.next;
-            files.next += 1;
-            let file = File { id, generation, sync: false, handle: Some(handle), is_stale: false };
-            files.slots.insert(number, file);
-            Ok(Handle::of_slot(id, Slot { owner: self.0.clone(), number }))
-        })
+        self.0.pin()?.open(cred, id, mask)
     }
 
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        self.0.with_open(&[id], |zfs| zfs.read(id, offset, buf))
+        self.0.with(|zfs| zfs.read(id, offset, buf))
     }
 
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
-        self.0.with_open(&[id], |zfs| Vfs::write(zfs, cred, id, offset, data))
+        self.0.with(|zfs| Vfs::write(zfs, cred, id, offset, data))
     }
 
     fn write_back(&self, cred: &Cred, id: ObjectId, offset: u64, data: &[u8]) -> Result<Wrote, Error> {
-        self.0.with_open(&[id], |zfs| zfs.write_back(cred, id, offset, data))
+        self.0.with(|zfs| zfs.write_back(cred, id, offset, data))
     }
 
     fn truncate(&self, cred: &Cred, id: ObjectId, size: u64) -> Result<Attrs, Error> {
-        self.0.with_open(&[id], |zfs| zfs.truncate(cred, id, size))
+        self.0.with(|zfs| zfs.truncate(cred, id, size))
     }
 
     fn punch(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error> {
-        self.0.with_open(&[id], |zfs| Vfs::punch(zfs, cred, id, range, keep_size))
+        self.0.with(|zfs| Vfs::punch(zfs, cred, id, range, keep_size))
     }
 
     fn allocate(&self, cred: &Cred, id: ObjectId, range: Range<u64>, keep_size: bool) -> Result<(), Error> {
-        self.0.with_open(&[id], |zfs| zfs.allocate(cred, id, range, keep_size))
+        self.0.with(|zfs| zfs.allocate(cred, id, range, keep_size))
     }
 
     fn seek_data(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
-        self.0.with_open(&[id], |zfs| zfs.seek_data(id, offset))
+        self.0.with(|zfs| zfs.seek_data(id, offset))
     }
 
     fn seek_hole(&self, id: ObjectId, offset: u64) -> Result<u64, Error> {
-        self.0.with_open(&[id], |zfs| zfs.seek_hole(id, offset))
+        self.0.with(|zfs| zfs.seek_hole(id, offset))
     }
 
     fn copy_range(&self, cred: &Cred, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64, Error> {
-        self.0.with_open(&[from.0, to.0], |zfs| zfs.copy_range(cred, from, to, len))
+        self.0.with(|zfs| zfs.copy_range(cred, from, to, len))
     }
 
     fn get_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<Vec<u8>, Error> {
@@ -387,11 +452,11 @@ impl Vfs for Suspendable {
     }
 
     fn write_sync(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
-        self.0.with_open(&[id], |zfs| Vfs::write_sync(zfs, cred, id, offset, data))
+        self.0.with(|zfs| Vfs::write_sync(zfs, cred, id, offset, data))
     }
 
     fn fsync(&self, id: ObjectId) -> Result<(), Error> {
-        self.0.with_open(&[id], |zfs| zfs.fsync(id))
+        self.0.with(|zfs| zfs.fsync(id))
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -403,11 +468,11 @@ impl Vfs for Suspendable {
     }
 
     fn acl_kind(&self) -> AclKind {
-        self.0.enter().zfs.as_ref().map_or(AclKind::Off, Vfs::acl_kind)
+        self.0.pin().map_or(AclKind::Off, |pin| Vfs::acl_kind(&*pin))
     }
 
     fn names_are_exact(&self) -> bool {
-        self.0.enter().zfs.as_ref().is_none_or(Vfs::names_are_exact)
+        self.0.pin().is_ok_and(|pin| Vfs::names_are_exact(&*pin))
     }
 
     /// Takes it for a mount, also across suspensions. Of the values those for access times and `readonly` can be changed until its end

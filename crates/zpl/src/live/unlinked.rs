@@ -56,9 +56,11 @@ impl Zfs {
         }
     }
 
-    /// Frees the files of the unlinked set, none of which can be open yet. A set that cannot be read is left as it is.
+    /// Frees the files of the unlinked set, none of which can be open yet, but for those that somebody keeps who has let go of the file system. A set
+    /// that cannot be read is left as it is.
     pub(super) fn drain(&self) {
-        let queued = self.fs().delete_queue().unwrap_or_default();
+        let mut queued = self.fs().delete_queue().unwrap_or_default();
+        queued.retain(|id| !self.0.nodes.get(*id).is_some_and(|node| node.is_held()));
         self.0.reap.lock().extend(queued);
         self.reap();
     }

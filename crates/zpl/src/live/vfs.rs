@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use base::ObjectId;
 
-use super::Open;
 use super::suspend::Slot;
+use super::{Open, Pin};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
@@ -255,6 +255,8 @@ pub struct Stat {
     pub inode: u64,
     /// Space used on disk, including the dnode, in units of 512 bytes (`st_blocks`). It is as of the last txg that was synced.
     pub blocks: u64,
+    /// True if the space stays what it is until the file changes: all of the file is on disk.
+    pub is_settled: bool,
     /// Size of the blocks of its data (`st_blksize`).
     pub block_size: u64,
 }
@@ -288,6 +290,20 @@ impl Handle {
     #[must_use]
     pub const fn id(&self) -> ObjectId {
         self.id
+    }
+
+    /// True if the contents of the file system were replaced, and the file is not there any more: its number may be another's. Whoever asks has the file
+    /// system pinned ([`Vfs::pin`]).
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(&self.held, Held::Slot(slot) if slot.is_stale())
+    }
+
+    /// Lets go of the file system that it is of, and not of the file.
+    pub(super) fn let_go(self) {
+        if let Held::Open(open) = self.held {
+            open.let_go();
+        }
     }
 
     /// As [`Open::synchronous`].
@@ -352,6 +368,15 @@ pub struct StatFs {
 pub trait Vfs: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
+
+    /// Keeps the contents from being replaced while several operations belong together; they are carried out on what is returned. `None` if that
+    /// never happens.
+    ///
+    /// # Errors
+    /// EIO if the file system did not open again after its contents were replaced.
+    fn pin(&self) -> Result<Option<Pin>, Error> {
+        Ok(None)
+    }
 
     /// Looks up a name.
     ///

@@ -9,6 +9,7 @@ use base::{ObjectId, Versioned};
 use dmu::sa::{Attr, SaAttrs, SaValue, words};
 use dmu::{Object, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
+use pool::KeptObject;
 
 use super::rangelock::RangeLock;
 use super::{Refusal, Zfs};
@@ -52,6 +53,8 @@ struct State {
     unlinked: bool,
     /// Number of open handles.
     opens: u64,
+    /// Number of these that are let go of, until they are taken back.
+    let_go: u64,
     /// Number of these for synchronous writes.
     syncs: u64,
 }
@@ -69,7 +72,7 @@ impl Znode {
             nascent: AtomicBool::new(false),
             plain: AtomicBool::new(false),
             partial: AtomicBool::new(false),
-            state: Versioned::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
+            state: Versioned::new(State { attrs, unlinked, opens: 0, let_go: 0, syncs: 0 }),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -123,6 +126,11 @@ impl Znode {
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         self.state.read().unlinked
+    }
+
+    /// True if a handle holds it, or would be taken back.
+    pub(super) fn is_held(&self) -> bool {
+        self.state.read().opens > 0
     }
 
     /// True if it has no name any more, or not yet.
@@ -336,7 +344,7 @@ impl Nodes {
         let node = Arc::new(node);
         let mut files = self.shard(node.id()).files.write();
         if files.len() >= KEEP {
-            files.retain(|_, node| Arc::strong_count(node) > 1 || node.is_unlinked());
+            files.retain(|_, node| Arc::strong_count(node) > 1 || node.is_unlinked() || node.is_held());
         }
         files.insert(node.id(), node.clone());
         node
@@ -381,7 +389,28 @@ impl Zfs {
             }
             state.opens += 1;
         }
-        Ok(Open { zfs: self.clone(), node, sync: false })
+        Ok(Open { zfs: self.clone(), node, sync: false, let_go: false })
+    }
+
+    /// Counts a handle of an earlier opening, which is going to be [taken back](Zfs::take_back), if the file is still that one.
+    pub(super) fn expect_back(&self, kept: KeptObject) {
+        // one that cannot be read cannot be taken back either
+        let Ok(node) = self.znode(kept.id) else { return };
+        let mut state = node.state.write();
+        if state.attrs.generation == kept.generation {
+            state.opens += 1;
+            state.let_go += 1;
+        }
+    }
+
+    /// Takes back a handle that was [let go of](Open::let_go); `None` if the file is not there any more.
+    pub(super) fn take_back(&self, id: ObjectId) -> Option<Open> {
+        let node = self.0.nodes.get(id)?;
+        {
+            let mut state = node.state.write();
+            state.let_go = state.let_go.checked_sub(1)?;
+        }
+        Some(Open { zfs: self.clone(), node, sync: false, let_go: false })
     }
 }
 
@@ -390,6 +419,8 @@ pub struct Open {
     zfs: Zfs,
     node: Arc<Znode>,
     sync: bool,
+    /// It counts on without this handle.
+    let_go: bool,
 }
 
 impl Open {
@@ -416,8 +447,23 @@ impl Open {
     }
 }
 
+impl Open {
+    /// Lets go of the file system, and not of the file, which is not freed until the handle was taken back: here, or where the file system is opened
+    /// again and [expects it](Zfs::expect_back).
+    pub(super) fn let_go(mut self) {
+        let mut state = self.node.state.write();
+        state.let_go += 1;
+        state.syncs -= u64::from(self.sync);
+        drop(state);
+        self.let_go = true;
+    }
+}
+
 impl Drop for Open {
     fn drop(&mut self) {
+        if self.let_go {
+            return;
+        }
         let last = {
             let mut state = self.node.state.write();
             assert!(state.opens > 0 && state.syncs >= self.sync.into(), "object {} is closed twice", self.id());

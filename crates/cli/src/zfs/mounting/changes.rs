@@ -42,6 +42,17 @@ impl Change {
             _ => None,
         }
     }
+
+    /// The message where not all could be mounted after it. OpenZFS prints it for properties, and its exit status is 0.
+    const fn not_mounted(self) -> &'static str {
+        match self {
+            Change::Mountpoint | Change::Canmount | Change::Zoned => {
+                "property may be set but unable to remount filesystem"
+            }
+            Change::Name => "renamed, but not all file systems could be mounted",
+            Change::Received => "received, but not all file systems could be mounted",
+        }
+    }
 }
 
 /// A file system.
@@ -175,25 +186,37 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Mounts them again where they belong now. Failures are printed; the rest is mounted nevertheless.
+    /// Mounts them again where they belong now. Failures are printed, and the rest is mounted nevertheless; then it fails.
     pub(in crate::zfs) fn postfix(&mut self) -> Result<(), Failure> {
         let (Some(table), Some(last)) = (self.table.clone(), self.nodes.last()) else { return Ok(()) };
         if self.change != Change::Received {
             last.facts.remove_point();
         }
+        let (session, set) = (self.session, self.change == Change::Mountpoint || self.was_legacy);
+        let mut whole = true;
         for node in self.nodes.iter_mut().rev().filter(|node| node.needs_post && !node.facts.zoned) {
             node.needs_post = false;
-            let facts = Facts::now(&node.facts.name)?;
-            let set = self.change == Change::Mountpoint || self.was_legacy;
-            let is_wanted = node.was_mounted || (set && facts.canmount == CANMOUNT_ON);
-            if is_wanted && !facts.lacks_key && table.of(&facts.name).is_none() {
-                let source: Source = source(self.session, &facts.name)?;
-                match mount(&table, &source, &facts, &Options::default(), Ask::FOLLOWS) {
-                    Err(Failure::Failed(why)) => eprintln!("{why}"),
-                    other => other?,
+            match node.mount(session, &table, set) {
+                Err(Failure::Failed(why)) => {
+                    eprintln!("{why}");
+                    whole = false;
                 }
+                other => other?,
             }
         }
-        Ok(())
+        if whole { Ok(()) } else { Err(failed(self.change.not_mounted())) }
+    }
+}
+
+impl Node {
+    /// Mounts it where it belongs now, if it was mounted, or could not be before and is `set` to be.
+    fn mount(&self, session: &Session, table: &Mounts, set: bool) -> Result<(), Failure> {
+        let facts = Facts::now(&self.facts.name)?;
+        let is_wanted = self.was_mounted || (set && facts.canmount == CANMOUNT_ON);
+        if !is_wanted || facts.lacks_key || table.of(&facts.name).is_some() {
+            return Ok(());
+        }
+        let source: Source = source(session, &facts.name)?;
+        mount(table, &source, &facts, &Options::default(), Ask::FOLLOWS)
     }
 }

@@ -9,12 +9,14 @@ pub(in crate::zfs) mod changes;
 pub(in crate::zfs) mod of_pool;
 pub(in crate::zfs) mod options;
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
 use base::Errno;
 use control::Failed;
 use mounts::{Entry, Flag, How, Mounts, Source, Unmount, has_entries, make_point};
+use pool::Pool;
 use pool::prop::{self, Source as PropSource};
 
 use super::listed::{Listed, Wanted};
@@ -189,9 +191,15 @@ impl Ask {
 pub(super) fn source(session: &Session, name: &str) -> Result<Source, Failure> {
     let pool = pool_of(name);
     match here().find(pool)? {
-        Some(record) if record.readonly => Ok(Source::Still(pools::open(&record)?)),
+        Some(record) if record.readonly => Ok(still(pools::open(&record)?)),
         _ => Ok(Source::Live(Arc::clone(session.control(name)?.spa()))),
     }
+}
+
+/// A pool that is only read. As long as something of it is mounted, requests do not export it.
+fn still(pool: Arc<Pool>) -> Source {
+    let (machine, guid) = (here().machine(), pool.guid());
+    Source::Still(pool, Arc::new(move || -> Box<dyn Any + Send + Sync> { Box::new(machine.mounted(guid)) }))
 }
 
 /// Mounts a file system where its properties say; one that cannot be is passed over (OpenZFS: `zfs_mount`).
@@ -219,7 +227,7 @@ pub(super) fn mount_at(
 ) -> Result<(), Failure> {
     let shown = point.display();
     let mut how = facts.how;
-    if matches!(source, Source::Still(_)) {
+    if matches!(source, Source::Still(..)) {
         how.set_option(Flag::ReadOnly, true);
     }
     options.apply(&mut how);

@@ -9,7 +9,7 @@ use mounts::{Mounts, Source};
 use pool::Spa;
 
 use super::options::Options;
-use super::{Ask, CANMOUNT_ON, Facts, mount, unmount, wanted};
+use super::{Ask, CANMOUNT_ON, Facts, mount, still, unmount, wanted};
 use crate::console;
 use crate::error::{Failure, failed};
 use crate::names::Types;
@@ -71,7 +71,7 @@ pub(crate) fn enable(
         .map_err(|_| failed(format!("cannot mount '{pool}': Invalid argument")))?;
     let source = match spa {
         Some(spa) => Source::Live(spa.clone()),
-        None => Source::Still(pools::open(&pools::find(pool)?)?),
+        None => still(pools::open(&pools::find(pool)?)?),
     };
     let mut selection = Selection::new(Types::FILESYSTEMS);
     selection.recurse = true;

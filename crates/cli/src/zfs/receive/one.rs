@@ -148,9 +148,11 @@ impl Receive<'_> {
         mounts.iter_mut().try_for_each(Changes::prefix)?;
         let receive = || control.call(Ioc::RecvNew, &fs, &request);
         let received = progress::drawn(self.options.verbose, &target, &progress.bytes, receive);
-        if !self.options.no_mount || received.is_err() {
-            mounts.iter_mut().try_for_each(Changes::postfix)?;
-        }
+        // if it failed, that is what counts; else the rest is done before this is
+        let remounted = match !self.options.no_mount || received.is_err() {
+            true => mounts.iter_mut().try_for_each(Changes::postfix),
+            false => Ok(()),
+        };
         let received = match received {
             Ok(received) => {
                 received.get_nvlist("errors").into_iter().for_each(|errors| tell_props(&fs, errors));
@@ -187,7 +189,7 @@ impl Receive<'_> {
             let rate = (bytes as f64 / seconds) as u64;
             println!("received {} stream in {seconds:.2} seconds ({}/sec)", nicebytes(bytes), nicebytes(rate));
         }
-        Ok(())
+        remounted
     }
 
     /// Prints what is about to be done.

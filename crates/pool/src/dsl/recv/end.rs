@@ -156,9 +156,12 @@ impl Receiving {
         let Receiving { spa, req, begun, objset } = self;
         drop(objset);
         let target = spa.live_mos().and_then(|mos| spa.find_head(&mos, &req.fs)).ok();
-        let suspended = target.map(|head| spa.suspend_users(head.id));
+        let mut suspended = target.map(|head| spa.suspend_users(head.id));
         let (resumable, id, frozen) = (req.resumable, begun.id, spa.freeze_holds());
         let ended = spa.sync_task(move |cx| cx.spa.end_receive(cx, &req, &begun));
+        if let Some(suspended) = &mut suspended {
+            suspended.ended(&ended);
+        }
         drop((frozen, suspended));
         spa.set_uncached(id, false);
         if ended.is_err() && !resumable {
