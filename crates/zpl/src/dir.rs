@@ -68,7 +68,7 @@ impl FileSystem {
     /// # Errors
     /// If `dir` is not a directory or its first block is unreadable.
     pub fn read_dir(&self, dir: ObjectId) -> Result<ReadDir, Error> {
-        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()? })
+        Ok(ReadDir(Entered::Zap { dir, entries: self.dir_zap(dir)?.entries()? }))
     }
 
     /// Returns the entries after a [`DirEntry::next_cookie`], which stays valid while entries are added and removed.
@@ -76,7 +76,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::read_dir`].
     pub fn read_dir_from(&self, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
-        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? })
+        Ok(ReadDir(Entered::Zap { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? }))
     }
 
     pub(crate) fn dir_zap(&self, dir: ObjectId) -> Result<Zap, Error> {
@@ -89,16 +89,33 @@ impl FileSystem {
 }
 
 /// An iterator over the entries of a directory. See [`FileSystem::read_dir`].
-pub struct ReadDir {
-    dir: ObjectId,
-    entries: Entries,
+pub struct ReadDir(Entered);
+
+/// The source of the entries.
+enum Entered {
+    Zap {
+        dir: ObjectId,
+        entries: Entries,
+    },
+    /// A directory that has no ZAP, or whose entries are shown otherwise.
+    Made(Box<dyn Iterator<Item = Result<DirEntry, Error>> + Send>),
+}
+
+impl ReadDir {
+    /// Returns the entries that an iterator gives.
+    pub(crate) fn made(entries: impl Iterator<Item = Result<DirEntry, Error>> + Send + 'static) -> ReadDir {
+        ReadDir(Entered::Made(Box::new(entries)))
+    }
 }
 
 impl Iterator for ReadDir {
     type Item = Result<DirEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry: Result<ZapEntry, _> = self.entries.next()?;
-        Some(entry.map_err(Error::from).and_then(|e| DirEntry::decode(self.dir, e.name, &e.value, e.next_cookie)))
+        let (dir, entry): (_, Result<ZapEntry, _>) = match &mut self.0 {
+            Entered::Zap { dir, entries } => (*dir, entries.next()?),
+            Entered::Made(entries) => return entries.next(),
+        };
+        Some(entry.map_err(Error::from).and_then(|e| DirEntry::decode(dir, e.name, &e.value, e.next_cookie)))
     }
 }

@@ -402,6 +402,10 @@ impl Vfs for Suspendable {
         self.0.with(|zfs| zfs.statfs())
     }
 
+    fn shares(&self) -> Option<ObjectId> {
+        self.0.enter().zfs.as_ref().and_then(Vfs::shares)
+    }
+
     fn acl_kind(&self) -> AclKind {
         self.0.enter().zfs.as_ref().map_or(AclKind::Off, Vfs::acl_kind)
     }
