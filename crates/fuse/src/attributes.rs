@@ -87,8 +87,8 @@ impl Served {
         self.vfs.access(&self.accessing_caller(req), self.file(file)?, mask).map_err(|error| error.errno())
     }
 
-    pub(crate) fn statfs(&self) -> Answer<StatFs> {
-        self.vfs.statfs().map_err(|error| error.errno())
+    pub(crate) fn statfs(&self, file: INodeNo) -> Answer<StatFs> {
+        self.vfs.statfs_at(self.open_file(file)).map_err(|error| error.errno())
     }
 }
 

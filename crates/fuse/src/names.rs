@@ -20,7 +20,7 @@ const MAY_READ: u8 = 4;
 const BEHIND_DOT: u64 = 1;
 const BEHIND_DOTS: u64 = 2;
 
-/// The name of the directory of snapshots in the root (OpenZFS: `ZFS_CTLDIR_NAME`).
+/// The name of the control directory in the root (OpenZFS: `ZFS_CTLDIR_NAME`), which a `Vfs` may have; see [`zpl::live::Ctldir`].
 const CONTROL_DIR: &str = ".zfs";
 
 /// An entry of a listing.
@@ -268,7 +268,7 @@ impl Served {
         self.list(dir, offset, |entry| {
             let Listed { id, kind, name, next } = entry;
             let os_name = OsStr::from_bytes(&name);
-            let Ok(stat) = self.stat(id) else {
+            let Ok(stat) = self.vfs.getattr_listed(id) else {
                 // the kernel learns the name and the type of a file without a number; whoever asks for more gets the error
                 let attr = file_attr(&unreadable(id, kind), 0);
                 return reply.add(INodeNo(0), next, os_name, &Duration::ZERO, &attr, Generation(0));
@@ -279,7 +279,7 @@ impl Served {
                 let attr = file_attr(&stat, stat.inode);
                 return reply.add(attr.ino, next, os_name, &Duration::ZERO, &attr, generation);
             }
-            let cached = self.looked_up(id, &stat.attrs, Some((dir, &name)));
+            let cached = self.looked_up(id, &stat.attrs, Some((dir, &name))) && self.vfs.is_told(id);
             let ttl = if cached { self.attr_ttl.min(self.name_ttl) } else { Duration::ZERO };
             let attr = file_attr(&stat, self.node(id));
             let full = reply.add(attr.ino, next, os_name, &ttl, &attr, generation);

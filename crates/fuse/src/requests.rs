@@ -39,8 +39,8 @@ const WANTED: InitFlags = InitFlags::FUSE_PARALLEL_DIROPS
 impl Served {
     fn answer_entry(&self, done: Answer<Entry>, reply: ReplyEntry) {
         match done {
-            Ok(Entry { attr, generation, name_ttl }) => {
-                reply.entry_with_ttls(&self.attr_ttl, &name_ttl, &attr, generation);
+            Ok(Entry { attr, generation, name_ttl, attr_ttl }) => {
+                reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr, generation);
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -101,7 +101,7 @@ impl Filesystem for Served {
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _answering = self.under_way.begin();
         match self.getattr(ino) {
-            Ok(attr) => reply.attr(&self.attr_ttl, &attr),
+            Ok(attr) => reply.attr(&self.attr_ttl_of(self.open_file(ino)), &attr),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -195,8 +195,8 @@ impl Filesystem for Served {
     ) {
         let _answering = self.under_way.begin();
         match self.create(req, parent, name, (mode, umask), flags) {
-            Ok((Entry { attr, generation, name_ttl }, Opened { handle, flags })) => {
-                let ttl = self.attr_ttl.min(name_ttl);
+            Ok((Entry { attr, generation, name_ttl, attr_ttl }, Opened { handle, flags })) => {
+                let ttl = attr_ttl.min(name_ttl);
                 reply.created(&ttl, &attr, generation, handle, flags);
             }
             Err(error) => reply.error(errno(error)),
@@ -283,8 +283,8 @@ impl Filesystem for Served {
         self.fsync(ino, reply);
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.statfs() {
+    fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.statfs(ino) {
             Ok(fs) => {
                 let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
                 let (bsize, frsize) = (short(fs.bsize), short(fs.frsize));

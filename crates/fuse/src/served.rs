@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) generation: Generation,
     /// How long its name is cached.
     pub(crate) name_ttl: Duration,
+    /// How long its attributes are.
+    pub(crate) attr_ttl: Duration,
 }
 
 /// A file that was opened, or created.
@@ -154,8 +156,14 @@ impl Served {
     pub(crate) fn entry(&self, id: ObjectId, name: Option<(ObjectId, &[u8])>) -> Answer<Entry> {
         let stat = self.stat(id)?;
         let generation = Generation(stat.attrs.generation);
-        let name_ttl = if self.looked_up(id, &stat.attrs, name) { self.name_ttl } else { Duration::ZERO };
-        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation, name_ttl })
+        let cached = self.looked_up(id, &stat.attrs, name) && self.vfs.is_told(id);
+        let name_ttl = if cached { self.name_ttl } else { Duration::ZERO };
+        Ok(Entry { attr: file_attr(&stat, self.node(id)), generation, name_ttl, attr_ttl: self.attr_ttl_of(id) })
+    }
+
+    /// Returns how long the attributes of a file are cached: not at all, if nobody tells of their changes.
+    pub(crate) fn attr_ttl_of(&self, id: ObjectId) -> Duration {
+        if self.vfs.is_told(id) { self.attr_ttl } else { Duration::ZERO }
     }
 
     /// Notes that the kernel is told of a file. Returns whether it may cache the name.

@@ -11,6 +11,7 @@ use super::signals::stop_by_signals;
 use crate::args::Parsed;
 use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::zfs::snapshot_admin;
 
 /// The time after which a server that was started on demand ends, if nobody needs it.
 const UNNEEDED: Duration = Duration::from_secs(2);
@@ -36,7 +37,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         let _own_session = rustix::process::setsid();
         let _named = std::fs::write("/proc/self/comm", "zuse");
     }
-    let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available()).then(Arc::<Mounts>::default);
+    let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available())
+        .then(|| Arc::new(Mounts::with_admins(Box::new(snapshot_admin))));
     let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
     let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
     if let Some(mounts) = &mounts {
