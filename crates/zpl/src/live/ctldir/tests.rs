@@ -179,6 +179,8 @@ fn control_directories_have_the_attributes_of_openzfs() {
         assert_eq!(errno(lab.dir.create(&ROOT, id, b"l", &NewFile::symlink(b"x"))), Errno::EPERM);
         assert_eq!(errno(lab.dir.unlink(&ROOT, id, b"f")), Errno::EPERM);
         assert_eq!(errno(lab.dir.set_xattr(&ROOT, id, b"user.a", b"", XattrMode::Set)), Errno::ENOTSUP);
+        let list = |name: &str| errno(lab.dir.get_xattr(&ROOT, id, name.as_bytes()));
+        assert_eq!((list("system.posix_acl_access"), list("user.a")), (Errno::ENODATA, Errno::ENOTSUP));
         assert_eq!((errno(lab.dir.read(id, 0, &mut [0])), errno(lab.dir.fsync(id))), (Errno::EISDIR, Errno::EINVAL));
         assert!(!lab.dir.is_told(id) && lab.dir.list_xattrs(&ROOT, id).unwrap().is_empty());
     }

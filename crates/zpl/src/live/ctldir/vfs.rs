@@ -9,7 +9,7 @@ use crate::live::{
     AclKind, Cred, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
     XattrMode,
 };
-use crate::{Attrs, Error, ReadDir};
+use crate::{Attrs, Error, PosixAcl, ReadDir};
 
 /// Permissions of a mask.
 const MAY_WRITE: u8 = 2;
@@ -242,7 +242,13 @@ impl Vfs for Ctldir {
     }
 
     fn get_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8]) -> Result<Vec<u8>, Error> {
-        self.on_file(id, |vfs, id| vfs.get_xattr(cred, id, name), has_no_xattrs)
+        // the kernel looks for the ACL of each directory on a path, and takes any other error for a failure
+        let is_list = [PosixAcl::ACCESS, PosixAcl::DEFAULT].iter().any(|list| name == list.as_bytes());
+        let of_control = |dir: ControlDir| match is_list {
+            true => Err(Refusal::NoAttribute.of(dir.id())),
+            false => has_no_xattrs(dir),
+        };
+        self.on_file(id, |vfs, id| vfs.get_xattr(cred, id, name), of_control)
     }
 
     fn set_xattr(&self, cred: &Cred, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
