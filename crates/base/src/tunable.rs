@@ -183,6 +183,8 @@ tunables! {
     ZFS_ZIL_SAXATTR = "zfs_zil_saxattr", 1, "whether changes of extended attributes that are system attributes are logged";
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1, "whether a copy within a pool shares blocks";
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";
+    ZFS_ADMIN_SNAPSHOT = "zfs_admin_snapshot", 0, "whether mkdir, rmdir and mv in .zfs/snapshot make, destroy and rename snapshots";
+    ZFS_EXPIRE_SNAPSHOT = "zfs_expire_snapshot", 300, "after how many seconds without use a snapshot below .zfs/snapshot is closed; 0 never";
     ZFS_FALLOCATE_RESERVE_PERCENT = "zfs_fallocate_reserve_percent", 110, "percentage of a preallocation that must be available; 0: it is not supported";
     BUSY_WAIT = "busy_wait", 60, "how long a command that changes a pool waits for another one to be done with it, in seconds";
     ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 100, "the least time that a scrub reads in a txg, in ms, even if the txg is waited for (750 in OpenZFS)";

@@ -103,8 +103,8 @@ impl Served {
         pinned.access(&self.accessing_caller(req), id, mask).map_err(|error| error.errno())
     }
 
-    pub(crate) fn statfs(&self) -> Answer<StatFs> {
-        self.pin()?.statfs().map_err(|error| error.errno())
+    pub(crate) fn statfs(&self, file: INodeNo) -> Answer<StatFs> {
+        self.pin()?.statfs_at(self.open_file(file)).map_err(|error| error.errno())
     }
 }
 

@@ -46,7 +46,8 @@
 //! disk yet for a second, as the space that it uses is known then), and pages
 //! stay over `open`, and are only dropped on request. Of the names of a file with several hard links one is cached, so that the table of known
 //! files has all that [`Notifier::all_changed`] has to name. Where case or normalization of names is ignored names are not cached, as the kernel
-//! does not know which of them are one. Answers that are under way when a change is told, and may be older, are waited for before
+//! does not know which of them are one. Nor are the names and attributes of files of whose changes nobody tells
+//! ([`zpl::live::Vfs::is_told`]), which are those of `.zfs`. Answers that are under way when a change is told, and may be older, are waited for before
 //! ([`under_way`], [`notify`]).
 //!
 //! Data that is written goes to the engine at once. FUSE's write-back cache is never used: what `write` has acknowledged would not be in a

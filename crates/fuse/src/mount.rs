@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuser::{Config, Session, SessionACL};
+use parking_lot::Mutex;
 use zpl::live::{Mounted, Vfs};
 
 use crate::end::End;

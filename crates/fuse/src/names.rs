@@ -21,7 +21,7 @@ const MAY_READ: u8 = 4;
 const BEHIND_DOT: u64 = 1;
 const BEHIND_DOTS: u64 = 2;
 
-/// The name of the directory of snapshots in the root (OpenZFS: `ZFS_CTLDIR_NAME`).
+/// The name of the control directory in the root (OpenZFS: `ZFS_CTLDIR_NAME`), which a `Vfs` may have; see [`zpl::live::Ctldir`].
 const CONTROL_DIR: &str = ".zfs";
 
 /// An entry of a listing.
@@ -63,7 +63,7 @@ impl Served {
 
     /// Creates a file of any kind.
     pub(crate) fn make(&self, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
-        self.make_in(&self.pin()?, req, dir, name, new)
+        self.make_in(&self.pin_for(dir)?, req, dir, name, new)
     }
 
     fn make_in(&self, pinned: &Pinned, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
@@ -148,7 +148,7 @@ impl Served {
     }
 
     pub(crate) fn rmdir(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<()> {
-        let pinned = self.pin()?;
+        let pinned = self.pin_for(dir)?;
         let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
         let victim = self.hold_known(&pinned, dir, name);
         pinned.rmdir(&self.caller(req), dir, name).map_err(|error| error.errno())?;
@@ -163,7 +163,7 @@ impl Served {
         (to_dir, to_name): (INodeNo, &OsStr),
         flags: RenameFlags,
     ) -> Answer<()> {
-        let pinned = self.pin()?;
+        let pinned = self.pin_for(dir)?;
         let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
         let (to_dir, to_name) = (self.file(&pinned, to_dir)?, to_name.as_bytes());
         let mode = match flags {
@@ -282,7 +282,7 @@ impl Served {
         self.list(dir, offset, |pinned, entry| {
             let Listed { id, kind, name, next } = entry;
             let os_name = OsStr::from_bytes(&name);
-            let Ok(stat) = stat(&**pinned, id) else {
+            let Ok(stat) = pinned.getattr_listed(id) else {
                 // the kernel learns the name and the type of a file without a number; whoever asks for more gets the error
                 let attr = file_attr(&unreadable(id, kind), 0);
                 return reply.add(INodeNo(0), next, os_name, &Duration::ZERO, &attr, Generation(0));
@@ -293,7 +293,7 @@ impl Served {
                 let attr = file_attr(&stat, stat.inode);
                 return reply.add(attr.ino, next, os_name, &Duration::ZERO, &attr, generation);
             }
-            let cached = self.looked_up(id, &stat.attrs, Some((dir.id, &name)));
+            let cached = self.looked_up(id, &stat.attrs, Some((dir.id, &name))) && pinned.is_told(id);
             let ttl = if cached { ttl(self.attr_ttl, &stat).min(self.name_ttl) } else { Duration::ZERO };
             let attr = file_attr(&stat, self.node(id));
             let full = reply.add(attr.ino, next, os_name, &ttl, &attr, generation);

@@ -22,6 +22,11 @@ impl Pinned {
         Ok(Pinned { vfs: vfs.clone(), pin })
     }
 
+    /// The file system, whose contents may be replaced meanwhile: each operation takes what is there.
+    pub(crate) fn unpinned(vfs: &Arc<dyn Vfs>) -> Pinned {
+        Pinned { vfs: vfs.clone(), pin: None }
+    }
+
     /// As [`Vfs::open`]; the handle is one that can become stale.
     pub(crate) fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, zpl::Error> {
         match &self.pin {

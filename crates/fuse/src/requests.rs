@@ -16,7 +16,7 @@ use zpl::live::{AclKind, NewFile};
 
 use crate::attributes::Change;
 use crate::convert::{errno, file_attr};
-use crate::served::{Answer, Entry, Opened, Served, ttl};
+use crate::served::{Answer, Entry, Opened, Served};
 use crate::xattrs::Value;
 
 /// The largest write of one request.
@@ -101,7 +101,7 @@ impl Filesystem for Served {
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let _answering = self.under_way.begin();
         match self.getattr(ino) {
-            Ok(stat) => reply.attr(&ttl(self.attr_ttl, &stat), &file_attr(&stat, stat.inode)),
+            Ok(stat) => reply.attr(&self.attr_ttl_of(self.open_file(ino), &stat), &file_attr(&stat, stat.inode)),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -285,8 +285,8 @@ impl Filesystem for Served {
         self.fsync(ino, fh, reply);
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.statfs() {
+    fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.statfs(ino) {
             Ok(fs) => {
                 let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
                 let (bsize, frsize) = (short(fs.bsize), short(fs.frsize));

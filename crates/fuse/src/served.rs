@@ -140,6 +140,15 @@ impl Served {
         Pinned::new(&self.vfs)
     }
 
+    /// As [`Served::pin`], for a change in a directory. In one of whose changes nobody tells it is a command (`.zfs/snapshot`), which may wait for others:
+    /// the file system is not pinned for it.
+    ///
+    /// # Errors
+    /// As [`Served::pin`].
+    pub(crate) fn pin_for(&self, dir: INodeNo) -> Answer<Pinned> {
+        if self.vfs.is_told(self.open_file(dir)) { self.pin() } else { Ok(Pinned::unpinned(&self.vfs)) }
+    }
+
     /// Returns the object number of a file that the kernel knows.
     ///
     /// # Errors
@@ -166,9 +175,15 @@ impl Served {
     pub(crate) fn entry(&self, pinned: &Pinned, id: ObjectId, name: Option<(ObjectId, &[u8])>) -> Answer<Entry> {
         let stat = stat(&**pinned, id)?;
         let generation = Generation(stat.attrs.generation);
-        let name_ttl = if self.looked_up(id, &stat.attrs, name) { self.name_ttl } else { Duration::ZERO };
-        let attr_ttl = ttl(self.attr_ttl, &stat);
+        let cached = self.looked_up(id, &stat.attrs, name) && pinned.is_told(id);
+        let name_ttl = if cached { self.name_ttl } else { Duration::ZERO };
+        let attr_ttl = self.attr_ttl_of(id, &stat);
         Ok(Entry { attr: file_attr(&stat, self.node(id)), generation, attr_ttl, name_ttl })
+    }
+
+    /// Returns how long the attributes of a file are cached: not at all, if nobody tells of their changes.
+    pub(crate) fn attr_ttl_of(&self, id: ObjectId, stat: &Stat) -> Duration {
+        if self.vfs.is_told(id) { ttl(self.attr_ttl, stat) } else { Duration::ZERO }
     }
 
     /// Notes that the kernel is told of a file. Returns whether it may cache the name.

@@ -13,6 +13,9 @@
 //! A mounted file system is in use: its dataset cannot be destroyed, nor its pool be exported, before it is unmounted. A rollback and a receive can take
 //! place while it is mounted ([`zpl::live::Suspendable`]); then the kernel is told that all it has cached may be old.
 //!
+//! # Snapshots below a mount
+//! A mounted file system shows its snapshots in `.zfs` ([`zpl::live::Ctldir`]). Who may make, destroy and rename them there the process says ([`Mounts::with_admins`]).
+//!
 //! # The end of a mount
 //! Whoever may can unmount it, also by `umount`: entries that have ended are dropped whenever the table is looked at. If the process dies the kernel
 //! answers ENOTCONN at the mount points; the next one unmounts them ([`fuse::unmount_dead`]).
@@ -37,4 +40,4 @@ pub use fuse::Unmount;
 pub use how::{Flag, How};
 pub use order::in_order;
 pub use points::{has_entries, make_point};
-pub use table::{Entry, Keep, Mounts, Source};
+pub use table::{Admins, Entry, Keep, Mounts, Source};

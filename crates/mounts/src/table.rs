@@ -8,7 +8,7 @@ use base::{Guid, ObjectId};
 use fuse::{Mount, Unmount};
 use parking_lot::Mutex;
 use pool::{LongHold, Pool, Spa};
-use zpl::live::{Contents, Still, Suspendable, Vfs, Zfs};
+use zpl::live::{Contents, Ctldir, PoolSource, SnapshotAdmin, Still, Suspendable, Vfs, Zfs};
 
 use crate::{Error, Flag, How};
 
@@ -45,6 +45,13 @@ impl Source {
         match self {
             Source::Live(spa) => spa.guid(),
             Source::Still(pool, _) => pool.guid(),
+        }
+    }
+
+    fn for_snapshots(&self) -> PoolSource {
+        match self {
+            Source::Live(spa) => PoolSource::Live(spa.clone()),
+            Source::Still(pool, _) => PoolSource::Still(pool.clone()),
         }
     }
 }
@@ -105,10 +112,14 @@ impl Entry {
     }
 }
 
+/// Returns who makes, destroys and renames snapshots of a pool for callers that do so below `.zfs`.
+pub type Admins = Box<dyn Fn(&Arc<Spa>) -> Arc<dyn SnapshotAdmin> + Send + Sync>;
+
 /// The table of mounts.
 #[derive(Default)]
 pub struct Mounts {
     entries: Mutex<Vec<Arc<Entry>>>,
+    admins: Option<Admins>,
 }
 
 impl std::fmt::Debug for Mounts {
@@ -118,6 +129,12 @@ impl std::fmt::Debug for Mounts {
 }
 
 impl Mounts {
+    /// Makes a table of mounts in which snapshots can be changed below `.zfs`.
+    #[must_use]
+    pub fn with_admins(admins: Admins) -> Mounts {
+        Mounts { admins: Some(admins), ..Mounts::default() }
+    }
+
     /// Returns all mounts, in the order in which they were made.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Entry>> {
@@ -203,23 +220,26 @@ impl Mounts {
         if self.list().len() >= MANY {
             options.threads = FEW_THREADS;
         }
+        let with_snapshots = |vfs: Arc<dyn Vfs>, admin| -> Arc<dyn Vfs> {
+            Arc::new(Ctldir::new(vfs, source.for_snapshots(), dataset.id(), admin))
+        };
         let entry = match source {
             Source::Live(spa) if !dataset.is_snapshot() => {
                 let live = Arc::new(Suspendable::new(Zfs::open(spa, name)?));
-                let vfs: Arc<dyn Vfs> = live.clone();
-                let mount = Mount::new(vfs, point, &options)?;
+                let admin = self.admins.as_ref().map(|admins| admins(spa));
+                let mount = Mount::new(with_snapshots(live.clone(), admin), point, &options)?;
                 live.set_temporary(how.engine_values());
                 (mount, Arc::downgrade(&live), None)
             }
             _ => {
                 let held = dataset.long_hold()?;
                 options.read_only = true;
-                let still = Still::open(&dataset)?;
-                let still = match source {
-                    Source::Live(_) => still,
-                    Source::Still(_, keep) => still.keeping(keep()),
+                let still: Arc<dyn Vfs> = match source {
+                    Source::Live(spa) => Arc::new(Still::of_spa(spa, &dataset)?),
+                    Source::Still(_, keep) => Arc::new(Still::open(&dataset)?.keeping(keep())),
                 };
-                (Mount::new(Arc::new(still), point, &options)?, Weak::new(), Some(held))
+                let vfs = if dataset.is_snapshot() { still } else { with_snapshots(still, None) };
+                (Mount::new(vfs, point, &options)?, Weak::new(), Some(held))
             }
         };
         let (mount, live, held) = entry;

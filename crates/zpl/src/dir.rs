@@ -69,7 +69,7 @@ impl FileSystem {
     /// # Errors
     /// If `dir` is not a directory or its first block is unreadable.
     pub fn read_dir(&self, dir: ObjectId) -> Result<ReadDir, Error> {
-        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()?, _pin: None })
+        Ok(ReadDir::of(Entered::Zap { dir, entries: self.dir_zap(dir)?.entries()? }))
     }
 
     /// Returns the entries after a [`DirEntry::next_cookie`], which stays valid while entries are added and removed.
@@ -77,7 +77,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::read_dir`].
     pub fn read_dir_from(&self, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
-        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)?, _pin: None })
+        Ok(ReadDir::of(Entered::Zap { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? }))
     }
 
     pub(crate) fn dir_zap(&self, dir: ObjectId) -> Result<Zap, Error> {
@@ -91,13 +91,31 @@ impl FileSystem {
 
 /// An iterator over the entries of a directory. See [`FileSystem::read_dir`].
 pub struct ReadDir {
-    dir: ObjectId,
-    entries: Entries,
+    entered: Entered,
     /// What keeps the file system as it is; dropped behind the entries.
     _pin: Option<Pin>,
 }
 
+/// The source of the entries.
+enum Entered {
+    Zap {
+        dir: ObjectId,
+        entries: Entries,
+    },
+    /// A directory that has no ZAP, or whose entries are shown otherwise.
+    Made(Box<dyn Iterator<Item = Result<DirEntry, Error>> + Send>),
+}
+
 impl ReadDir {
+    const fn of(entered: Entered) -> ReadDir {
+        ReadDir { entered, _pin: None }
+    }
+
+    /// Returns the entries that an iterator gives.
+    pub(crate) fn made(entries: impl Iterator<Item = Result<DirEntry, Error>> + Send + 'static) -> ReadDir {
+        ReadDir::of(Entered::Made(Box::new(entries)))
+    }
+
     /// Has the file system kept as it is until the end of the listing.
     pub(crate) fn pinned(self, pin: Pin) -> ReadDir {
         ReadDir { _pin: Some(pin), ..self }
@@ -108,7 +126,10 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry: Result<ZapEntry, _> = self.entries.next()?;
-        Some(entry.map_err(Error::from).and_then(|e| DirEntry::decode(self.dir, e.name, &e.value, e.next_cookie)))
+        let (dir, entry): (_, Result<ZapEntry, _>) = match &mut self.entered {
+            Entered::Zap { dir, entries } => (*dir, entries.next()?),
+            Entered::Made(entries) => return entries.next(),
+        };
+        Some(entry.map_err(Error::from).and_then(|e| DirEntry::decode(dir, e.name, &e.value, e.next_cookie)))
     }
 }

@@ -131,6 +131,14 @@ pub enum Error {
         /// The reason.
         why: crate::live::Refusal,
     },
+    /// A snapshot was not made, destroyed or renamed.
+    #[error("snapshot '{name}': error {errno}")]
+    Snapshot {
+        /// Its name.
+        name: String,
+        /// The error number.
+        errno: Errno,
+    },
     /// An access control list is invalid.
     #[error("object {object}: access control list: {why}")]
     BadAcl {
@@ -153,7 +161,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Dmu(e) => Error::dmu_errno(e),
-            Error::Spill { errno, .. } => *errno,
+            Error::Spill { errno, .. } | Error::Snapshot { errno, .. } => *errno,
             Error::Pool(e) => e.errno(),
             Error::Log(_) => Errno::EIO,
             Error::NvList { .. } | Error::Corrupt { .. } | Error::Missing { .. } | Error::BadAcl { .. } => Errno::EIO,

@@ -13,7 +13,7 @@ use crate::{Error, FuidTable, Node};
 /// The newest ZPL version (OpenZFS: `ZPL_VERSION`).
 const ZPL_VERSION: u64 = 5;
 /// The highest inode number of snapshot roots, which count downwards (OpenZFS: `ZFSCTL_INO_SNAPDIRS`).
-const ZFSCTL_INO_SNAPDIRS: u64 = 0x0000_ffff_ffff_fffc;
+pub(crate) const ZFSCTL_INO_SNAPDIRS: u64 = 0x0000_ffff_ffff_fffc;
 
 /// The case sensitivity of names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -81,7 +81,7 @@ impl FileSystem {
         FileSystem::open_with(objset, is_snapshot, true)
     }
 
-    fn open_with(objset: Arc<Objset>, is_snapshot: bool, posix_acls: bool) -> Result<FileSystem, Error> {
+    pub(crate) fn open_with(objset: Arc<Objset>, is_snapshot: bool, posix_acls: bool) -> Result<FileSystem, Error> {
         if objset.phys().os_type != ObjsetType::Zfs {
             return Err(Error::WrongType { objset: objset.id(), wanted: "file system" });
         }

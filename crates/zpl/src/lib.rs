@@ -25,7 +25,8 @@
 //! * **A change is atomic**: each operation of [`live::Zfs`] runs in one transaction of the open txg and is logged in the intent
 //!   log; large writes and frees are split into several. See [`live`] for transactions, lock order, unlinked files and the log.
 //! * **[`live::Vfs`] is the interface of a mount**: operations on object numbers with the caller's credentials, checked against
-//!   mode, ACL, flags and quotas; errors carry Linux error numbers. [`live::Still`] is a snapshot behind it.
+//!   mode, ACL, flags and quotas; errors carry Linux error numbers. [`live::Still`] is a snapshot behind it, [`live::Ctldir`] a file system with
+//!   its snapshots in `.zfs`.
 //! * **Logs are replayed** when a dataset is opened for writing, or for a whole pool by [`live::replay_all()`] at import, which
 //!   also frees unlinked files. [`UsedByBonus`] gives the pool's space accounting the owners of files.
 //!

@@ -12,6 +12,7 @@ use super::volumes::{Serving, Wanted};
 use crate::args::Parsed;
 use crate::console::{self, CommandLines, here};
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::zfs::snapshot_admin;
 
 /// The time after which a server that was started on demand ends, if nobody needs it.
 const UNNEEDED: Duration = Duration::from_secs(2);
@@ -41,7 +42,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let _small_pages = rustix::thread::disable_transparent_huge_pages(true);
     let wanted = Wanted::of(parsed)?;
     let serving = Arc::new(Mutex::new(None::<Serving>));
-    let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available()).then(Arc::<Mounts>::default);
+    let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available())
+        .then(|| Arc::new(Mounts::with_admins(Box::new(snapshot_admin))));
     let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
     let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
     let (used, volumes) = (mounts.clone(), serving.clone());

@@ -39,6 +39,7 @@ mod words;
 
 pub(crate) use mount_helper::main as mount_helper;
 pub(crate) use mounting::of_pool::{disable, enable, mount_root};
+pub(crate) use mounting::snapdir::admin as snapshot_admin;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

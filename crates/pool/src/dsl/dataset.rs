@@ -272,6 +272,14 @@ impl Dataset {
         Ok(NameList::snapshots(self.pool(), self.phys().snapnames_zapobj)?.entries().to_vec())
     }
 
+    /// The number of snapshots of a head.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn snapshot_count(&self) -> Result<usize, Error> {
+        Ok(NameList::snapshots(self.pool(), self.phys().snapnames_zapobj)?.entries().len())
+    }
+
     /// The snapshot `name` of a head.
     ///
     /// # Errors

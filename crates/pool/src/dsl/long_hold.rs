@@ -14,7 +14,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::ObjectId;
+use base::{Guid, ObjectId};
 use parking_lot::Mutex;
 
 use crate::dsl::Refusal;
@@ -103,6 +103,17 @@ impl Dataset {
 }
 
 impl Spa {
+    /// Holds the snapshot in object `id`, as [`Dataset::long_hold`], for those that keep no view of the pool.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDataset`] if that is not the snapshot with this guid any more.
+    pub fn long_hold_snapshot(&self, id: ObjectId, guid: Guid) -> Result<LongHold, Error> {
+        let gone = || Error::no_dataset(&format!("snapshot {id}"));
+        let hold = self.dsl.open_datasets.long_holds().hold(id).ok_or_else(gone)?;
+        let now = self.live_mos()?.dataset_phys(id).map_err(|_| gone())?;
+        if now.guid == guid && now.is_snapshot() { Ok(hold) } else { Err(gone()) }
+    }
+
     fn long_hold(&self, dataset: &Dataset) -> Result<LongHold, Error> {
         let (id, name) = (dataset.id(), dataset.name());
         let hold = self.dsl.open_datasets.long_holds().hold(id).ok_or_else(|| match dataset.is_snapshot() {

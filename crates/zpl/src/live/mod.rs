@@ -28,6 +28,7 @@
 //! Each operation logs its record after its last change, while the locks that order the changes are still held: see [`log`].
 
 mod clone_range;
+mod ctldir;
 pub(crate) mod hold;
 pub(crate) mod io;
 pub(crate) mod log;
@@ -68,6 +69,7 @@ use crate::{Error, FileSystem, Time};
 pub use crate::acl::access::Perms;
 pub use crate::acl::modes::list_of_mode;
 pub use crate::zvol::volume::Volume;
+pub use ctldir::{Ctldir, PoolSource, SnapshotAdmin};
 use hold::{Ask, Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};

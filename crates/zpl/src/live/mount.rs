@@ -146,6 +146,10 @@ impl Vfs for Zfs {
         Zfs::statfs(self)
     }
 
+    fn shares(&self) -> Option<ObjectId> {
+        self.fs().shares()
+    }
+
     fn acl_kind(&self) -> AclKind {
         AclKind::of(self.settings().acltype)
     }

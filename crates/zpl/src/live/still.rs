@@ -6,10 +6,11 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::ObjectId;
 use parking_lot::Mutex;
+use pool::Spa;
 
 use super::io::statfs_of;
 use super::{
@@ -27,12 +28,22 @@ const KEEP: usize = 16 << 10;
 
 /// A file system that does not change. See the [module](self).
 pub struct Still {
-    dataset: pool::Dataset,
+    dataset: Of,
     fs: FileSystem,
     settings: Settings,
     nodes: Mutex<HashMap<ObjectId, Arc<Node>>>,
     /// What is to be kept as long as this is.
     _kept: Option<Box<dyn Any + Send + Sync>>,
+    /// The number of decoded files that are kept.
+    keep: usize,
+}
+
+/// The dataset, for what the pool says of its space.
+enum Of {
+    /// As it is in a pool that is open for reading.
+    View(pool::Dataset),
+    /// The one in this object of a pool that changes: it is looked up each time, as blocks that are freed are not used again while a view is kept.
+    Live(Weak<Spa>, ObjectId),
 }
 
 impl Still {
@@ -42,7 +53,7 @@ impl Still {
     /// As [`FileSystem::open`].
     pub fn open(dataset: &pool::Dataset) -> Result<Still, Error> {
         let (fs, settings) = (FileSystem::open(dataset)?, Settings::of(dataset)?);
-        Ok(Still { dataset: dataset.clone(), fs, settings, nodes: Mutex::default(), _kept: None })
+        Ok(Still { dataset: Of::View(dataset.clone()), fs, settings, nodes: Mutex::default(), keep: KEEP, _kept: None })
     }
 
     /// Has something kept until this is dropped, such as what keeps the pool from being exported.
@@ -51,13 +62,32 @@ impl Still {
         Still { _kept: Some(kept), ..self }
     }
 
+    /// As [`Still::open`], for a snapshot of a pool that changes: no view of the pool is kept. The caller holds the snapshot ([`pool::LongHold`])
+    /// while it is read.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open`].
+    pub fn of_spa(spa: &Arc<Spa>, snapshot: &pool::Dataset) -> Result<Still, Error> {
+        Ok(Still { dataset: Of::Live(Arc::downgrade(spa), snapshot.id()), ..Still::open(snapshot)? })
+    }
+
+    /// Returns the same with these lists, whatever the properties of the snapshot say, and with so many decoded files that are kept.
+    pub(super) fn shown_as(self, acls: AclKind, keep: usize) -> Result<Still, Error> {
+        let is_posix = acls == AclKind::Posix;
+        let fs = match self.fs.shows_posix_acls() == is_posix {
+            true => self.fs,
+            false => FileSystem::open_with(self.fs.objset().clone(), self.fs.is_snapshot(), is_posix)?,
+        };
+        Ok(Still { fs, settings: Settings { acltype: acls.number(), ..self.settings }, keep, ..self })
+    }
+
     fn node(&self, id: ObjectId) -> Result<Arc<Node>, Error> {
         if let Some(node) = self.nodes.lock().get(&id) {
             return Ok(node.clone());
         }
         let node = Arc::new(self.fs.node(id)?);
         let mut nodes = self.nodes.lock();
-        if nodes.len() >= KEEP {
+        if nodes.len() >= self.keep {
             nodes.clear();
         }
         nodes.insert(id, node.clone());
@@ -264,7 +294,18 @@ impl Vfs for Still {
     }
 
     fn statfs(&self) -> Result<StatFs, Error> {
-        statfs_of(&self.dataset, self.settings.recordsize, self.settings.longname)
+        let stat = |dataset: &_| statfs_of(dataset, self.settings.recordsize, self.settings.longname);
+        match &self.dataset {
+            Of::View(dataset) => stat(dataset),
+            Of::Live(spa, id) => {
+                let spa = spa.upgrade().ok_or(pool::Error::Closed)?;
+                stat(&spa.view()?.dataset_by_id(*id)?)
+            }
+        }
+    }
+
+    fn shares(&self) -> Option<ObjectId> {
+        self.fs.shares()
     }
 
     fn acl_kind(&self) -> AclKind {

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use pool::{KeptObject, Spa, Suspend};
 
 use super::{
-    AclKind, Cred, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
+    AclKind, Cred, Ctldir, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
     XattrMode, Zfs,
 };
 use crate::{Attrs, Error, ReadDir};
@@ -142,12 +142,49 @@ impl Drop for Slot {
 
 /// A live file system whose contents are not replaced until this is dropped: who wants to waits. See [`Vfs::pin`].
 pub struct Pin {
+    /// It is shown with more in it.
+    shown: Option<Box<Ctldir>>,
+    live: LivePin,
+}
+
+impl Deref for Pin {
+    type Target = dyn Vfs;
+
+    fn deref(&self) -> &(dyn Vfs + 'static) {
+        match &self.shown {
+            Some(shown) => &**shown,
+            None => &self.live.zfs,
+        }
+    }
+}
+
+impl Pin {
+    /// Shows a control directory in the file system.
+    pub(super) fn shown_by(self, show: impl FnOnce(Arc<dyn Vfs>) -> Ctldir) -> Pin {
+        let shown = show(Arc::new(self.live.zfs.clone()));
+        Pin { shown: Some(Box::new(shown)), ..self }
+    }
+
+    /// As [`Vfs::open`]; the handle holds the file also across replacements of the contents that leave it there.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    pub fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
+        match &self.shown {
+            Some(shown) if !Ctldir::is_live(id) => shown.open(cred, id, mask),
+            _ => self.live.open(cred, id, mask),
+        }
+    }
+}
+
+/// As [`Pin`], of the file system itself.
+struct LivePin {
     // dropped before the operation is counted as ended
     zfs: Zfs,
     entered: Entered,
 }
 
-impl Deref for Pin {
+impl Deref for LivePin {
     type Target = Zfs;
 
     fn deref(&self) -> &Zfs {
@@ -155,12 +192,8 @@ impl Deref for Pin {
     }
 }
 
-impl Pin {
-    /// As [`Vfs::open`]; the handle holds the file also across replacements of the contents that leave it there.
-    ///
-    /// # Errors
-    /// As [`Vfs::open`].
-    pub fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
+impl LivePin {
+    fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
         let handle = Vfs::open(&self.zfs, cred, id, mask)?;
         let generation = self.zfs.getattr(id)?.generation;
         let (owner, stale) = (&self.entered.0, Arc::<AtomicBool>::default());
@@ -194,14 +227,14 @@ impl Drop for Entered {
 
 impl Inner {
     /// Waits until it is not suspended, and keeps it from being so.
-    fn pin(self: &Arc<Self>) -> Result<Pin, Error> {
+    fn pin(self: &Arc<Self>) -> Result<LivePin, Error> {
         let mut state = self.state.lock();
         while state.suspended {
             self.changed.wait(&mut state);
         }
         let Some(zfs) = state.zfs.clone() else { return Err(Error::Pool(Box::new(pool::Error::Closed))) };
         state.users += 1;
-        Ok(Pin { zfs, entered: Entered(self.clone()) })
+        Ok(LivePin { zfs, entered: Entered(self.clone()) })
     }
 
     /// Carries out an operation.
@@ -335,7 +368,7 @@ impl Vfs for Suspendable {
     }
 
     fn pin(&self) -> Result<Option<Pin>, Error> {
-        self.0.pin().map(Some)
+        Ok(Some(Pin { shown: None, live: self.0.pin()? }))
     }
 
     fn lookup(&self, cred: &Cred, dir: ObjectId, name: &[u8]) -> Result<(ObjectId, Attrs), Error> {
@@ -392,7 +425,7 @@ impl Vfs for Suspendable {
 
     fn read_dir(&self, cred: &Cred, dir: ObjectId, cookie: u64) -> Result<ReadDir, Error> {
         let pin = self.0.pin()?;
-        Ok(pin.read_dir(cred, dir, cookie)?.pinned(pin))
+        Ok(pin.read_dir(cred, dir, cookie)?.pinned(Pin { shown: None, live: pin }))
     }
 
     fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
@@ -465,6 +498,10 @@ impl Vfs for Suspendable {
 
     fn statfs(&self) -> Result<StatFs, Error> {
         self.0.with(|zfs| zfs.statfs())
+    }
+
+    fn shares(&self) -> Option<ObjectId> {
+        self.0.pin().ok().and_then(|pin| pin.shares())
     }
 
     fn acl_kind(&self) -> AclKind {

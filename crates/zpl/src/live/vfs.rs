@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use base::ObjectId;
 
+use super::ctldir::SnapshotInUse;
 use super::suspend::Slot;
 use super::{Open, Pin};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
@@ -273,6 +274,8 @@ enum Held {
     Still,
     Open(Open),
     Slot(Slot),
+    /// A file of a snapshot, which is not destroyed meanwhile.
+    Snapshot(SnapshotInUse),
 }
 
 impl Handle {
@@ -284,6 +287,11 @@ impl Handle {
     /// Returns a handle of a file that is held open elsewhere.
     pub(super) fn of_slot(id: ObjectId, slot: Slot) -> Handle {
         Handle { id, held: Held::Slot(slot) }
+    }
+
+    /// Returns a handle of a file of a snapshot.
+    pub(super) const fn of_snapshot(id: ObjectId, snapshot: SnapshotInUse) -> Handle {
+        Handle { id, held: Held::Snapshot(snapshot) }
     }
 
     /// Returns the object number.
@@ -313,6 +321,7 @@ impl Handle {
             Held::Still => Held::Still,
             Held::Open(open) => Held::Open(open.synchronous()),
             Held::Slot(slot) => Held::Slot(slot.synchronous()),
+            Held::Snapshot(snapshot) => Held::Snapshot(snapshot),
         };
         Handle { held, ..self }
     }
@@ -395,6 +404,21 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// ENOENT if it does not exist.
     fn getattr(&self, id: ObjectId) -> Result<Stat, Error>;
+
+    /// As [`Vfs::getattr`], for a listing. Of a file that a mount is not [told](Vfs::is_told) of only the type, the inode number and the generation
+    /// are right: the rest may take long to find.
+    ///
+    /// # Errors
+    /// As [`Vfs::getattr`].
+    fn getattr_listed(&self, id: ObjectId) -> Result<Stat, Error> {
+        self.getattr(id)
+    }
+
+    /// Returns whether a mount is told of changes of a file and of its name that are made behind it, so that it may keep what it knows. It must ask
+    /// each time for others.
+    fn is_told(&self, _id: ObjectId) -> bool {
+        true
+    }
 
     /// Changes attributes; returns the new ones.
     ///
@@ -571,6 +595,19 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// When the dataset cannot be read.
     fn statfs(&self) -> Result<StatFs, Error>;
+
+    /// Returns those of the file system that a file is in: a snapshot's are others.
+    ///
+    /// # Errors
+    /// As [`Vfs::statfs`].
+    fn statfs_at(&self, _id: ObjectId) -> Result<StatFs, Error> {
+        self.statfs()
+    }
+
+    /// Returns the directory of shares, if there is one (OpenZFS: `z_shares_dir`).
+    fn shares(&self) -> Option<ObjectId> {
+        None
+    }
 
     /// Returns the lists that determine access beside the mode.
     fn acl_kind(&self) -> AclKind;

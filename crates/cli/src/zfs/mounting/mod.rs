@@ -8,6 +8,7 @@
 pub(in crate::zfs) mod changes;
 pub(in crate::zfs) mod of_pool;
 pub(in crate::zfs) mod options;
+pub(in crate::zfs) mod snapdir;
 
 use std::any::Any;
 use std::path::Path;

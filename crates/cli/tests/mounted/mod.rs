@@ -1,0 +1,162 @@
+//! A server with a pool whose file systems are mounted below an alternate root in a directory of its own; whatever is left mounted there at its end is
+//! unmounted.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub struct World {
+    dir: tempfile::TempDir,
+    server: Option<Child>,
+    /// Tunables of the server.
+    tunables: String,
+}
+
+/// What a command line left.
+#[derive(Debug, PartialEq)]
+pub struct Ran {
+    pub status: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+fn can_mount() -> bool {
+    let may = File::options().read(true).write(true).open("/dev/fuse").is_ok() && rustix::process::geteuid().is_root();
+    assert!(may || std::env::var_os("ZUSE_FUSE").is_none_or(|word| word != "require"), "nothing can be mounted here");
+    may
+}
+
+impl World {
+    /// A world with a server, and a pool `t` on one disk; `None` where nothing can be mounted.
+    pub fn new() -> Option<World> {
+        World::tuned("")
+    }
+
+    /// As [`World::new`], with these tunables: `NAME=VALUE,…`.
+    pub fn tuned(tunables: &str) -> Option<World> {
+        let mut world = World::empty()?;
+        tunables.clone_into(&mut world.tunables);
+        world.serve();
+        world.ok("zpool create -R $R t $D/disk");
+        Some(world)
+    }
+
+    pub fn empty() -> Option<World> {
+        if !can_mount() {
+            return None;
+        }
+        let world = World { dir: tempfile::tempdir().unwrap(), server: None, tunables: String::new() };
+        for folder in ["state", "bin", "root"] {
+            fs::create_dir(world.path(folder)).unwrap();
+        }
+        for tool in ["zfs", "zpool", "zuse", "mount.zfs"] {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zuse"), world.path("bin").join(tool)).unwrap();
+        }
+        File::create(world.path("disk")).unwrap().set_len(256 << 20).unwrap();
+        Some(world)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path("bin").display());
+        command.env("ZUSE_STATE", self.path("state")).env("PATH", path).current_dir(self.dir.path());
+        command.env("D", self.path("")).env("R", self.path("root"));
+        if !self.tunables.is_empty() {
+            command.env("ZUSE_TUNABLES", &self.tunables);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn serve(&mut self) {
+        let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
+        let child = command.arg("serve").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.server = Some(child);
+        let socket = self.path("state/server.socket");
+        until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    }
+
+    /// Runs a line of the shell; `ROOT` stands for the alternate root in what it prints.
+    pub fn run(&self, line: &str) -> Ran {
+        let done = self.command("sh").arg("-c").arg(line).output().unwrap();
+        let root = self.path("root").display().to_string();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&root, "ROOT");
+        Ran { status: done.status.code(), out: text(&done.stdout), err: text(&done.stderr) }
+    }
+
+    #[track_caller]
+    pub fn ok(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{line}: {ran:?}");
+        ran.out
+    }
+
+    /// Runs a line that fails with this status and message.
+    #[track_caller]
+    pub fn fails(&self, line: &str, status: i32, message: &str) {
+        let ran = self.run(line);
+        assert_eq!((ran.status, ran.err.trim_end()), (Some(status), message), "{line}");
+    }
+
+    /// The mounts, as `zfs mount` lists them: `DATASET PATH`.
+    pub fn mounted(&self) -> Vec<String> {
+        let list = self.ok("zfs mount");
+        list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    /// The mount points below this world in the kernel's table, in its order.
+    pub fn in_kernel(&self) -> Vec<String> {
+        let root = self.path("").display().to_string();
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let words = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let ours = words.filter(|words| words[1].starts_with(&root) && words[2] == "fuse.zfs");
+        ours.map(|words| words[1].to_owned()).collect()
+    }
+
+    pub fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    fn end(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = kill_process(Pid::from_child(&server), Signal::TERM);
+            let _ = server.wait();
+        }
+        let _ = self.command("zuse").args(["serve", "--stop"]).output();
+    }
+
+    /// Ends the server, and has OpenZFS's zdb check the pool.
+    pub fn check(mut self) {
+        self.ok("zpool export t");
+        self.end();
+        assert_eq!(self.in_kernel(), [] as [String; 0]);
+        oracle::judge::no_leaks(self.dir.path(), "t");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.end();
+        for path in self.in_kernel().iter().rev() {
+            let _ = rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not in a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

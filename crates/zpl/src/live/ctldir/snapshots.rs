@@ -1,0 +1,395 @@
+//! The snapshots below `.zfs/snapshot` that are open.
+//!
+//! A snapshot is opened when somebody looks into it, and closed when nobody has for a while ([`tunable::ZFS_EXPIRE_SNAPSHOT`]), or when many others
+//! are open. It is held, so that it is not destroyed, only as long as a file of it is open or an operation is under way; between operations it can be
+//! destroyed, and the next one finds it gone. No view of the pool is kept.
+//!
+//! The files of a snapshot are known by the number of its slot. It keeps that when it is closed. Slots are used again when all are taken, the one
+//! that was unused for longest first: a file that the kernel still knows by the number has the generation of the former snapshot.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use base::{Env, Guid, ObjectId, tunable};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use pool::{Dataset, LongHold, Pool};
+
+use super::PoolSource;
+use crate::Error;
+use crate::live::{AclKind, Refusal, Still};
+
+/// The number of snapshots that are open beside those in use.
+pub(super) const OPEN_MAX: usize = 64;
+/// The number of decoded files that each of them keeps.
+const NODES_MAX: usize = 1 << 10;
+/// The number of slots, which begin with 1.
+const SLOTS_MAX: usize = u16::MAX as usize;
+/// The shortest and the longest time between two looks for idle ones.
+const LOOK_MIN: Duration = Duration::from_secs(1);
+const LOOK_MAX: Duration = Duration::from_secs(60);
+
+/// A snapshot that is open.
+pub(in crate::live) struct OpenSnapshot {
+    pub(super) dataset: ObjectId,
+    pub(super) guid: Guid,
+    pub(super) slot: u16,
+    pub(super) still: Still,
+    uses: Mutex<Uses>,
+    env: Env,
+}
+
+/// The operations and open files that use a snapshot.
+struct Uses {
+    count: usize,
+    /// There while it is used.
+    hold: Option<LongHold>,
+    last: Instant,
+}
+
+/// A snapshot in use, which is not destroyed until this is dropped.
+pub(in crate::live) struct SnapshotInUse(Arc<OpenSnapshot>);
+
+impl Deref for SnapshotInUse {
+    type Target = OpenSnapshot;
+
+    fn deref(&self) -> &OpenSnapshot {
+        &self.0
+    }
+}
+
+impl Drop for SnapshotInUse {
+    fn drop(&mut self) {
+        let mut uses = self.0.uses.lock();
+        uses.count -= 1;
+        uses.last = self.0.env.instant();
+        let hold = if uses.count == 0 { uses.hold.take() } else { None };
+        drop(uses);
+        drop(hold);
+    }
+}
+
+impl OpenSnapshot {
+    /// Uses the snapshot, which is held if it was not used; an error if it is gone.
+    fn enter(self: &Arc<Self>, source: &PoolSource) -> Result<SnapshotInUse, Error> {
+        let mut uses = self.uses.lock();
+        if uses.count == 0 {
+            uses.hold = source.hold(self.dataset, self.guid)?;
+        }
+        uses.count += 1;
+        drop(uses);
+        Ok(SnapshotInUse(self.clone()))
+    }
+
+    /// Returns since when it is not used; `None` if it is.
+    fn idle_since(&self) -> Option<Instant> {
+        let uses = self.uses.lock();
+        (uses.count == 0).then_some(uses.last)
+    }
+}
+
+impl PoolSource {
+    pub(super) fn view(&self) -> Result<Arc<Pool>, Error> {
+        match self {
+            PoolSource::Live(spa) => Ok(spa.view()?),
+            PoolSource::Still(pool) => Ok(pool.clone()),
+        }
+    }
+
+    pub(super) fn env(&self) -> Env {
+        match self {
+            PoolSource::Live(spa) => spa.env().clone(),
+            PoolSource::Still(_) => Env::system(),
+        }
+    }
+
+    /// Holds a snapshot; nobody destroys one of a pool that is open for reading.
+    fn hold(&self, dataset: ObjectId, guid: Guid) -> Result<Option<LongHold>, Error> {
+        match self {
+            PoolSource::Live(spa) => Ok(Some(spa.long_hold_snapshot(dataset, guid)?)),
+            PoolSource::Still(_) => Ok(None),
+        }
+    }
+
+    fn open(&self, snapshot: &Dataset, acls: AclKind) -> Result<Still, Error> {
+        let still = match self {
+            PoolSource::Live(spa) => Still::of_spa(spa, snapshot)?,
+            PoolSource::Still(_) => Still::open(snapshot)?,
+        };
+        still.shown_as(acls, NODES_MAX)
+    }
+}
+
+/// The snapshots that have had slots, by slot number less 1.
+#[derive(Default)]
+struct Slots {
+    all: Vec<Slot>,
+    by_snapshot: HashMap<(ObjectId, Guid), u16>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    dataset: ObjectId,
+    guid: Guid,
+    last: Instant,
+}
+
+impl Slots {
+    /// Returns the slot of a snapshot: the one that it had, an unused one, or that of another which is not open. `None` if there is none.
+    fn take(
+        &mut self,
+        (dataset, guid): (ObjectId, Guid),
+        now: Instant,
+        max: usize,
+        is_open: impl Fn(ObjectId, Guid) -> bool,
+    ) -> Option<u16> {
+        let new = Slot { dataset, guid, last: now };
+        if let Some(slot) = self.by_snapshot.get(&(dataset, guid)) {
+            if let Some(known) = self.all.get_mut(usize::from(*slot) - 1) {
+                *known = new;
+            }
+            return Some(*slot);
+        }
+        let at = if self.all.len() < max {
+            self.all.push(new);
+            self.all.len() - 1
+        } else {
+            let unused = self.all.iter().enumerate().filter(|(_, slot)| !is_open(slot.dataset, slot.guid));
+            let at = unused.min_by_key(|(_, slot)| slot.last)?.0;
+            let former = std::mem::replace(self.all.get_mut(at)?, new);
+            self.by_snapshot.remove(&(former.dataset, former.guid));
+            at
+        };
+        let slot = u16::try_from(at + 1).ok()?;
+        self.by_snapshot.insert((dataset, guid), slot);
+        Some(slot)
+    }
+
+    fn get(&self, slot: u16) -> Option<(ObjectId, Guid)> {
+        let found = self.all.get(usize::from(slot).checked_sub(1)?)?;
+        Some((found.dataset, found.guid))
+    }
+}
+
+pub(super) struct State {
+    pub(super) open: HashMap<ObjectId, Arc<OpenSnapshot>>,
+    slots: Slots,
+    acls: AclKind,
+    /// A thread closes idle ones.
+    is_watched: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+/// The snapshots of a head.
+pub(super) struct Snapshots {
+    pub(super) source: PoolSource,
+    head: ObjectId,
+    env: Env,
+    shared: Arc<Shared>,
+}
+
+impl Snapshots {
+    pub(super) fn new(source: PoolSource, head: ObjectId, acls: AclKind) -> Snapshots {
+        let state = State { open: HashMap::new(), slots: Slots::default(), acls, is_watched: false };
+        let (env, shared) = (source.env(), Arc::new(Shared { state: Mutex::new(state), ended: Condvar::new() }));
+        Snapshots { source, head, env, shared }
+    }
+
+    /// Returns the head as it is now, whatever its name.
+    pub(super) fn head(&self) -> Result<Dataset, Error> {
+        Ok(self.source.view()?.dataset_by_id(self.head)?)
+    }
+
+    /// Sets the lists that determine access, which are those of the mount.
+    pub(super) fn set_acls(&self, acls: AclKind) {
+        let mut state = self.shared.state.lock();
+        let old = if state.acls == acls { HashMap::new() } else { std::mem::take(&mut state.open) };
+        state.acls = acls;
+        drop(state);
+        drop(old);
+    }
+
+    /// Returns a snapshot of the head, by its dataset object.
+    ///
+    /// # Errors
+    /// ESTALE if that is none, or none any more.
+    pub(super) fn snapshot(&self, dataset: ObjectId) -> Result<Dataset, Error> {
+        let stale = || Refusal::Stale.of(dataset);
+        let found = self.source.view()?.dataset_by_id(dataset);
+        let found = found.map_err(|error| if error.is_not_found() { stale() } else { error.into() })?;
+        let is_ours = found.is_snapshot() && found.dir().id() == self.head()?.dir().id();
+        if is_ours { Ok(found) } else { Err(stale()) }
+    }
+
+    /// Uses the snapshot in a dataset object.
+    ///
+    /// # Errors
+    /// As [`Snapshots::snapshot`], and [`Still::open`].
+    pub(super) fn by_dataset(&self, dataset: ObjectId) -> Result<SnapshotInUse, Error> {
+        self.enter(dataset, None)
+    }
+
+    /// Uses the snapshot in a slot.
+    ///
+    /// # Errors
+    /// As [`Snapshots::by_dataset`].
+    pub(super) fn by_slot(&self, slot: u16) -> Result<SnapshotInUse, Error> {
+        let found = self.shared.state.lock().slots.get(slot);
+        let (dataset, guid) = found.ok_or_else(|| Refusal::Stale.of(ObjectId(slot.into())))?;
+        self.enter(dataset, Some(guid))
+    }
+
+    fn enter(&self, dataset: ObjectId, guid: Option<Guid>) -> Result<SnapshotInUse, Error> {
+        let known = self.shared.state.lock().open.get(&dataset).cloned();
+        if let Some(known) = known.filter(|known| guid.is_none_or(|guid| guid == known.guid)) {
+            match known.enter(&self.source) {
+                Err(Error::Pool(error)) if error.is_not_found() => self.close(dataset),
+                entered => return entered,
+            }
+        }
+        let found = self.snapshot(dataset)?;
+        if guid.is_some_and(|guid| guid != found.guid()) {
+            return Err(Refusal::Stale.of(dataset));
+        }
+        self.open(&found)
+    }
+
+    /// Opens a snapshot that is not open, unless somebody else does so meanwhile.
+    fn open(&self, snapshot: &Dataset) -> Result<SnapshotInUse, Error> {
+        let (dataset, guid) = (snapshot.id(), snapshot.guid());
+        let stale = |error: Error| match error {
+            Error::Pool(error) if error.is_not_found() => Refusal::Stale.of(dataset),
+            error => error,
+        };
+        let hold = self.source.hold(dataset, guid).map_err(stale)?;
+        let acls = self.shared.state.lock().acls;
+        let still = self.source.open(snapshot, acls)?;
+        let now = self.env.instant();
+        let mut state = self.shared.state.lock();
+        if let Some(other) = state.open.get(&dataset).filter(|other| other.guid == guid).cloned() {
+            drop(state);
+            return other.enter(&self.source).map_err(stale);
+        }
+        let State { open, slots, .. } = &mut *state;
+        let is_open = |dataset, guid| open.get(&dataset).is_some_and(|one| one.guid == guid);
+        let slot = slots.take((dataset, guid), now, SLOTS_MAX, is_open).ok_or_else(|| Refusal::Busy.of(dataset))?;
+        let uses = Mutex::new(Uses { count: 1, hold, last: now });
+        let opened = Arc::new(OpenSnapshot { dataset, guid, slot, still, uses, env: self.env.clone() });
+        let closed = make_room(open);
+        let former = open.insert(dataset, opened.clone());
+        self.watch(&mut state);
+        drop(state);
+        drop((closed, former));
+        Ok(SnapshotInUse(opened))
+    }
+
+    #[cfg(test)]
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock()
+    }
+
+    /// Returns whether a snapshot is open.
+    pub(super) fn is_open(&self, dataset: ObjectId) -> bool {
+        self.shared.state.lock().open.contains_key(&dataset)
+    }
+
+    /// Forgets a snapshot that is open; who uses it has it until then.
+    pub(super) fn close(&self, dataset: ObjectId) {
+        let closed = self.shared.state.lock().open.remove(&dataset);
+        drop(closed);
+    }
+
+    /// Has a thread close snapshots that are idle, if there is none.
+    fn watch(&self, state: &mut MutexGuard<'_, State>) {
+        if state.is_watched || tunable::ZFS_EXPIRE_SNAPSHOT.get() == 0 {
+            return;
+        }
+        let (shared, env) = (Arc::downgrade(&self.shared), self.env.clone());
+        let begun = std::thread::Builder::new().name("zpl-expire".to_owned()).spawn(move || expire(&shared, &env));
+        // without one they are closed when others are opened
+        state.is_watched = begun.is_ok();
+    }
+}
+
+impl Drop for Snapshots {
+    fn drop(&mut self) {
+        let open = std::mem::take(&mut self.shared.state.lock().open);
+        self.shared.ended.notify_all();
+        drop(open);
+    }
+}
+
+/// Takes out the one that is idle for longest, if there are many.
+fn make_room(open: &mut HashMap<ObjectId, Arc<OpenSnapshot>>) -> Option<Arc<OpenSnapshot>> {
+    if open.len() < OPEN_MAX {
+        return None;
+    }
+    let idle = open.iter().filter_map(|(dataset, one)| Some((one.idle_since()?, *dataset)));
+    let (_, dataset) = idle.min()?;
+    open.remove(&dataset)
+}
+
+/// Closes snapshots that were idle for long, until none is open.
+fn expire(shared: &Weak<Shared>, env: &Env) {
+    while let Some(shared) = shared.upgrade() {
+        let idle_max = Duration::from_secs(tunable::ZFS_EXPIRE_SNAPSHOT.get());
+        let mut state = shared.state.lock();
+        let closed = take_idle(&mut state.open, env.instant(), idle_max);
+        if state.open.is_empty() || idle_max.is_zero() {
+            state.is_watched = false;
+            drop(state);
+            drop(closed);
+            return;
+        }
+        MutexGuard::unlocked(&mut state, || drop(closed));
+        // the end of the mount empties the table, also before this waits
+        if !state.open.is_empty() {
+            let _ = shared.ended.wait_for(&mut state, (idle_max / 4).clamp(LOOK_MIN, LOOK_MAX));
+        }
+    }
+}
+
+/// Takes out those that were idle for `idle_max` at least.
+pub(super) fn take_idle(
+    open: &mut HashMap<ObjectId, Arc<OpenSnapshot>>,
+    now: Instant,
+    idle_max: Duration,
+) -> Vec<Arc<OpenSnapshot>> {
+    if idle_max.is_zero() {
+        return Vec::new();
+    }
+    let is_idle = |one: &Arc<OpenSnapshot>| {
+        one.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= idle_max)
+    };
+    let idle: Vec<ObjectId> = open.iter().filter(|(_, one)| is_idle(one)).map(|(dataset, _)| *dataset).collect();
+    idle.iter().filter_map(|dataset| open.remove(dataset)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_stays_with_its_snapshot_until_all_are_taken() {
+        let (mut slots, begun) = (Slots::default(), Env::system().instant());
+        let at = |n| begun + Duration::from_secs(n);
+        let none = |_, _| false;
+        let one = |n: u64| (ObjectId(n), Guid(n));
+        assert_eq!([1, 2, 3].map(|n| slots.take(one(n), at(n), 3, none)), [Some(1), Some(2), Some(3)]);
+        assert_eq!(slots.take(one(1), at(4), 3, none), Some(1));
+        // another snapshot in the same object
+        let other = (ObjectId(1), Guid(9));
+        assert_eq!(slots.take(other, at(5), 3, |dataset, _| dataset == ObjectId(2)), Some(3));
+        assert_eq!((slots.get(1), slots.get(3)), (Some(one(1)), Some(other)));
+        assert_eq!(slots.take(one(3), at(6), 3, none), Some(2));
+        assert_eq!((slots.get(0), slots.get(4)), (None, None));
+        assert_eq!(slots.take(one(7), at(7), 3, |_, _| true), None);
+        assert_eq!(slots.by_snapshot.len(), 3);
+    }
+}
