@@ -20,3 +20,7 @@ pub(super) const NO_MOUNTS: char = '\u{e018}';
 pub(super) const ON_DEMAND: char = '\u{e016}';
 /// `--stop`.
 pub(super) const STOP: char = '\u{e017}';
+/// `--kstat`, with a value.
+pub(super) const KSTAT: char = '\u{e020}';
+/// `--metrics`, with a value.
+pub(super) const METRICS: char = '\u{e021}';

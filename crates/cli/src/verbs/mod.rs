@@ -24,7 +24,7 @@ use std::ffi::OsString;
 use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
-use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, NO_MOUNTS, ON_DEMAND, SHA256, STOP, WITH_LOG};
+use flags::{CHECKPOINT, DATASETS, DELEGATION, JSON, KSTAT, METRICS, NO_MOUNTS, ON_DEMAND, SHA256, STOP, WITH_LOG};
 
 /// A verb.
 struct Verb {
@@ -162,15 +162,20 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: SERVE,
-        usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--state DIR] | serve --stop [--state DIR]",
+        usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--kstat DIR] [--metrics ADDR] [--state DIR] |\n\
+                \tserve --stop [--state DIR]",
         about: "keep the imported pools open and take requests to them, from many processes at once, until it is told to end\n\
                 \t\t(--stop, SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for\n\
                 \t\tso long, with --on-demand until nobody needs it; with --no-mounts it mounts no file system;\n\
-                \t\twith --state for the pools of that state folder",
-        options: "i:S:",
+                \t\twith --kstat it shows OpenZFS's kstats and tunables as files below DIR (DIR/kstat, DIR/parameters);\n\
+                \t\twith --metrics it answers Prometheus at ADDR: PORT or HOST:PORT of TCP, without encryption and for all who\n\
+                \t\treach it, or the path of a Unix socket; with --state for the pools of that state folder",
+        options: "i:S:\u{e020}:\u{e021}:",
         longs: &[
             ("delegation", DELEGATION),
             ("idle", 'i'),
+            ("kstat", KSTAT),
+            ("metrics", METRICS),
             ("no-mounts", NO_MOUNTS),
             ("on-demand", ON_DEMAND),
             ("state", 'S'),
