@@ -136,7 +136,7 @@ fn start(argv: &[&str], env: &[(&str, String)]) -> Option<Child> {
     started.inspect_err(|error| eprintln!("{program}: {error}")).ok()
 }
 
-fn until(done: impl Fn() -> bool) -> Option<()> {
+fn until(mut done: impl FnMut() -> bool) -> Option<()> {
     let begun = Instant::now();
     while !done() {
         if begun.elapsed() > PATIENCE {

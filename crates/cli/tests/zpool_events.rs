@@ -4,9 +4,122 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use support::Session;
+
+/// A command that follows events, and its lines.
+struct Follower {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Follower {
+    fn new(session: &Session, options: &[&str]) -> Follower {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
+        command.args(["zpool", "events", "-f"]).args(options).env("ZUSE_STATE", session.state()).env("TZ", "UTC");
+        let mut child = command.env("ZUSE_ON_DEMAND", "no").stdout(Stdio::piped()).spawn().unwrap();
+        let (tell, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Follower { child, lines }
+    }
+
+    /// The lines up to one that has these words.
+    fn up_to(&self, words: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(60));
+            all.push(line.unwrap_or_else(|_| panic!("{words} never came: {all:?}")));
+            if all.last().unwrap().contains(words) {
+                return all;
+            }
+        }
+    }
+
+    /// Interrupts it; it ends by that.
+    fn interrupt(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        assert_eq!(self.child.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+    }
+}
+
+/// A server of the session's pools, until dropped.
+struct Server(Child);
+
+impl Server {
+    fn new(session: &Session) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
+        command.args(["serve", "--no-mounts"]).env("ZUSE_STATE", session.state());
+        let server = Server(command.stderr(Stdio::null()).spawn().unwrap());
+        let begun = Instant::now();
+        while std::os::unix::net::UnixStream::connect(session.state().join("server.socket")).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not serve");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Follows the events of a pool while it and another one come and go.
+fn follow_pools(session: &Session, dir: &std::path::Path) {
+    let (a, b) = (dir.join("a").display().to_string(), dir.join("b").display().to_string());
+    let all = Follower::new(session, &[]);
+    let (of_t, long) = (Follower::new(session, &["-H", "t"]), Follower::new(session, &["-vH", "t"]));
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "u", &b]);
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "t", &a]);
+    let seen = all.up_to("pool_create");
+    assert_eq!(seen[0], format!("{:<30} CLASS", "TIME"));
+    all.up_to("pool_create");
+    for _ in 0..2 {
+        session.ok(&["zpool", "export", "t"]);
+        session.ok(&["zpool", "export", "u"]);
+        assert!(of_t.up_to("pool_export").iter().all(|line| line.as_bytes()[30] == b'\t'));
+        all.up_to("pool_export");
+        all.up_to("pool_export");
+        session.ok(&["zpool", "import", "-d", dir.to_str().unwrap(), "-a"]);
+        of_t.up_to("sysevent.fs.zfs.pool_import");
+        all.up_to("pool_import");
+        all.up_to("pool_import");
+    }
+    // what it says of each is on disk long before the next comes
+    let first = long.up_to("pool_import");
+    assert!(first.contains(&"        pool = \"t\"".to_owned()), "{first:?}");
+    assert!(!first.iter().any(|line| line.contains("\"u\"")), "{first:?}");
+    // those that were there before come first
+    let late = Follower::new(session, &["-H", "t"]);
+    let seen = late.up_to("pool_import");
+    assert!(seen.iter().any(|line| line.ends_with("pool_create")), "{seen:?}");
+    session.ok(&["zpool", "events", "-c"]);
+    session.ok(&["zpool", "destroy", "t"]);
+    late.up_to("pool_destroy");
+    [all, of_t, long, late].into_iter().for_each(Follower::interrupt);
+}
+
+#[test]
+fn events_are_followed_while_pools_come_and_go() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    follow_pools(&session, dir.path());
+}
+
+#[test]
+fn events_of_a_server_are_followed() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let _server = Server::new(&session);
+    follow_pools(&session, dir.path());
+}
 
 /// Returns the classes of all events, oldest first, and checks the form of their lines.
 fn classes(session: &Session, pool: &[&str]) -> Vec<String> {

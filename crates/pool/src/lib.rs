@@ -56,9 +56,9 @@ mod spa;
 pub mod testing;
 
 pub use dsl::{
-    Bookmark, ChangeKey, Dataset, Deadlist, Dir, Entry, Erratum, Hold, Init, KeyFormat, KeyInfo, KeyStatus, Kind,
-    ListOptions, LongHold, MaybeBookmark, NewDataset, NewKey, PropSource, Receiving, RecvBegin, RedactionList,
-    ResumePoint, SpaceKind, StoredProp, UserId, WithoutKey, ZplProps, check_entity_name,
+    Bookmark, ChangeKey, Dataset, DatasetStats, Deadlist, Dir, Entry, Erratum, Hold, Init, KeyFormat, KeyInfo,
+    KeyStatus, Kind, ListOptions, LongHold, MaybeBookmark, NewDataset, NewKey, PropSource, Receiving, RecvBegin,
+    RedactionList, ResumePoint, SpaceKind, StoredProp, UserId, WithoutKey, ZplProps, check_entity_name,
 };
 pub use error::Error;
 pub use refusal::Refusal;
@@ -67,7 +67,7 @@ pub use spa::{
     FeatureState, HeldElsewhere, HistoryRecord, Hooks, ImportOptions, KeptObject, Kstat, KstatData, LoadErrors,
     LoadInfo, LoadPolicy, MetaslabInfo, Nearest, OpenDevice, OpenOptions, Pool, PoolSpace, Populate, PropValue,
     PropsWatch, Readers, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space,
-    SpaceStats, Starts, Suspend, SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, Txgs, Value,
-    VdevProps, VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
+    SpaceStats, Starts, Suspend, SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, TxgState, Txgs,
+    Value, VdevProps, VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
 };
 pub use spa::{brt, check, dbgmsg, ddt, events, feature, prop};

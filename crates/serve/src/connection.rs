@@ -148,9 +148,11 @@ impl Connection {
                 return Err(format!("{id} is no number for a request, or is in use"));
             }
             Some(Kind::Call) => {
+                self.core.calls.add(1);
                 self.begin(id, None, |connection| calls::prepare(connection, &frame.body, frame.descriptors));
             }
             Some(Kind::Run) => {
+                self.core.commands.add(1);
                 let (signals, received) = std::sync::mpsc::sync_channel(SIGNALS_MAX);
                 self.begin(id, Some(signals), |connection| {
                     run::prepare(connection, &frame.body, frame.descriptors, received)
@@ -205,6 +207,7 @@ impl Connection {
             })
         });
         if let Err(refused) = begun {
+            self.core.refused.add(1);
             self.answer(id, refused);
         }
     }

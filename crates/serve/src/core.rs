@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::Stop;
+use base::counter::Counter;
 use parking_lot::Mutex;
 use site::Machine;
 
@@ -21,10 +22,59 @@ pub(crate) struct Core {
     pub(crate) runner: Option<Arc<dyn Runner>>,
     pub(crate) connections: Arc<Quota>,
     pub(crate) requests: Arc<Quota>,
+    /// Requests of `control`, command lines, and those of both that were refused for want of room, since the server began.
+    pub(crate) calls: Counter,
+    pub(crate) commands: Counter,
+    pub(crate) refused: Counter,
     live: Mutex<HashMap<u64, Weak<Connection>>>,
     ending: AtomicBool,
     /// A client may end the server.
     pub(crate) told: Stop,
+}
+
+/// A server, for those who look at what it does.
+#[derive(Clone)]
+pub struct Watched(pub(crate) Arc<Core>);
+
+/// What a server does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Connections at present.
+    pub connections: usize,
+    /// Requests that are under way.
+    pub requests: usize,
+    /// Requests of `control` since it began.
+    pub calls: u64,
+    /// Command lines since it began.
+    pub commands: u64,
+    /// Those of both that were refused, as there were too many at once.
+    pub refused: u64,
+}
+
+impl Watched {
+    /// The pools.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.0.machine
+    }
+
+    /// What the server does.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            connections: self.0.connections.used(),
+            requests: self.0.requests.used(),
+            calls: self.0.calls.get(),
+            commands: self.0.commands.get(),
+            refused: self.0.refused.get(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.traffic().fmt(f)
+    }
 }
 
 /// A connection that is served; until dropped, also by a panic. Its requests end then.
@@ -49,6 +99,9 @@ impl Core {
             runner,
             connections: Quota::of_connections(),
             requests: Quota::of_requests(),
+            calls: Counter::new(),
+            commands: Counter::new(),
+            refused: Counter::new(),
             live: Mutex::default(),
             ending: AtomicBool::new(false),
             told: Stop::new()?,

@@ -42,6 +42,7 @@ mod server;
 mod start;
 pub mod wire;
 
+pub use self::core::{Traffic, Watched};
 pub use base::Stop;
 pub use client::{Client, Error, Request, Signals};
 pub use peer::Peer;

@@ -15,7 +15,7 @@ use site::seat::Seat;
 use site::{Machine, Site};
 
 use crate::connection::Connection;
-use crate::core::Core;
+use crate::core::{Core, Watched};
 use crate::frame::Kind;
 use crate::listen;
 use crate::message::Answer;
@@ -107,6 +107,12 @@ impl Server {
     pub fn give_up(self) {
         // what cannot be removed is replaced by the next one
         let _left = self.own_socket.then(|| self.seat.leave());
+    }
+
+    /// Returns what others may look at while it serves. Its pools are closed at its end, whoever has this still.
+    #[must_use]
+    pub fn watched(&self) -> Watched {
+        Watched(self.core.clone())
     }
 
     /// Serves until it is stopped, or idle for long. Pools that are imported are opened at once; those that do not open are told to the front of the site, and tried again by the first

@@ -183,7 +183,19 @@ static BEGUN: OnceLock<Duration> = OnceLock::new();
 
 /// Follows what the leaves of a pool do that is about to be opened.
 pub fn watch(candidate: &Candidate, front: &Arc<dyn Front>) {
-    let (pool, errors, name) = (candidate.guid, candidate.errors.clone(), candidate.name.clone());
+    follow(candidate.guid, candidate.name.clone(), candidate.errors.clone(), front);
+}
+
+/// Follows what the leaves of a pool do that was just created, from now on and what making it took.
+pub(crate) fn watch_created(spa: &Spa, front: &Arc<dyn Front>) {
+    let tree = spa.zio().live_tree();
+    // it follows the leaves that there are only if somebody counts
+    tree.count_in(&Arc::default());
+    follow(spa.guid(), spa.name().to_owned(), tree.errors().clone(), front);
+    watch_txgs(spa);
+}
+
+fn follow(pool: Guid, name: String, errors: Arc<PoolErrors>, front: &Arc<dyn Front>) {
     let (told, told_lost) = (BTreeMap::new(), BTreeSet::new());
     watched().push(Watched {
         pool,

@@ -61,7 +61,7 @@ pub mod writing;
 
 pub use catch_up::{CaughtUp, catch_up};
 pub use error::Error;
-pub use machine::{Borrowed, Machine, Mounted, Session};
+pub use machine::{Borrowed, LiveHeld, LivePool, Machine, Mounted, Session};
 pub use query::{Query, place_devices};
 pub use records::Imported;
 pub use site::{Front, Silent, Site};

@@ -43,6 +43,7 @@ pub use borrowed::Borrowed;
 pub(crate) use lent::Lent;
 pub(crate) use pools::Pools;
 use pools::Use;
+pub use pools::{LiveHeld, LivePool};
 
 use crate::{Imported, Site};
 
@@ -97,6 +98,12 @@ impl Machine {
     #[must_use]
     pub fn open_pools(&self) -> Vec<Imported> {
         self.0.open_pools()
+    }
+
+    /// The pools that are open, by name, for those who only look at figures: neither requests nor devices are waited for.
+    #[must_use]
+    pub fn live_pools(&self) -> Vec<LivePool> {
+        self.0.live()
     }
 
     /// Closes a pool, once the requests to it have ended; it stays imported, and its keys are forgotten but for those that are kept for other processes. A pool that is not open is

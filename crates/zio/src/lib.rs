@@ -54,7 +54,7 @@ mod transform;
 mod verify;
 mod write;
 
-pub use arc::{ArcCache, ArcKey, ArcStats};
+pub use arc::{ArcCache, ArcKey, ArcStats, LookUps};
 pub use bookmark::Bookmark;
 pub use buf::Buf;
 pub use error::{CopyFailure, Error, Fault};

@@ -297,10 +297,11 @@ impl Zio {
         let key = ArcKey::of(bp).map(|key| ArcKey { noauth, ..key });
         let key = key.filter(|_| bp.object_type() != ObjectType::INTENT_LOG);
         let cached = key.and_then(|key| match caching {
+            Caching::Use if cx.class == IoClass::AsyncRead => self.arc.get_ahead(&key),
             Caching::Use => self.arc.get(&key),
             Caching::Bypass => self.arc.peek(&key),
             Caching::Once { last } => self.arc.use_up(&key, last),
-            Caching::Stage => self.arc.use_up(&key, false),
+            Caching::Stage => self.arc.staged(&key),
             Caching::Take => self.arc.take(&key),
         });
         // a hostile pointer may share the address of a block of another size

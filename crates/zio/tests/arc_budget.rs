@@ -9,7 +9,13 @@ const MIB: u64 = 1 << 20;
 
 fn fill(cache: &ArcCache, blocks: std::ops::Range<u64>) {
     for n in blocks {
-        let key = ArcKey { dva: Dva::new(0, n << 17, 128 << 10, false), birth: Txg(1), sum: n, noauth: false };
+        let key = ArcKey {
+            dva: Dva::new(0, n << 17, 128 << 10, false),
+            birth: Txg(1),
+            sum: n,
+            noauth: false,
+            metadata: false,
+        };
         cache.insert(&key, &Buf::from(vec![0; 128 << 10]));
     }
 }

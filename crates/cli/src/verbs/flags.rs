@@ -30,3 +30,7 @@ pub(super) const TLS: char = '\u{e01b}';
 pub(super) const TLS_CERTIFICATES: char = '\u{e01c}';
 /// `--tls-verify-peer`.
 pub(super) const TLS_VERIFY_PEER: char = '\u{e01d}';
+/// `--kstat`, with a value.
+pub(super) const KSTAT: char = '\u{e020}';
+/// `--metrics`, with a value.
+pub(super) const METRICS: char = '\u{e021}';

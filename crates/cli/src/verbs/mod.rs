@@ -9,6 +9,7 @@ mod flags;
 mod format;
 mod kstat;
 mod ls;
+mod monitors;
 mod nbd;
 mod serve;
 mod session;
@@ -27,8 +28,8 @@ use crate::args::{self, Long, Parsed};
 use crate::command::report;
 use crate::error::{Failure, Outcome};
 use flags::{
-    CHECKPOINT, DATASETS, DELEGATION, JSON, NBD_AT, NO_MOUNTS, ON_DEMAND, SHA256, STOP, TLS, TLS_CERTIFICATES,
-    TLS_VERIFY_PEER, WITH_LOG, ZVOL,
+    CHECKPOINT, DATASETS, DELEGATION, JSON, KSTAT, METRICS, NBD_AT, NO_MOUNTS, ON_DEMAND, SHA256, STOP, TLS,
+    TLS_CERTIFICATES, TLS_VERIFY_PEER, WITH_LOG, ZVOL,
 };
 
 /// A verb.
@@ -181,18 +182,23 @@ const VERBS: &[Verb] = &[
         name: SERVE,
         usage: "serve [--delegation] [--no-mounts] [-i|--idle SECONDS] [--state DIR] [--zvol DIR] [--nbd ADDR[:PORT]|PATH] ...\n\
                 \t\t[-c|--connections N] [--tls off|on|require] [--tls-certificates DIR] [--tls-verify-peer]\n\
+                \t\t[--kstat DIR] [--metrics ADDR]\n\
                 \tzuse serve --stop [--state DIR]",
         about: "keep the imported pools open and take requests to them, from many processes at once, until it is told to end\n\
                 \t\t(--stop, SIGTERM, SIGINT); with --delegation from all users, with --idle until nobody has been connected for\n\
                 \t\tso long, with --on-demand until nobody needs it; with --no-mounts it mounts no file system;\n\
                 \t\twith --state for the pools of that state folder. With --nbd (a path, with a slash, is a Unix socket) it serves\n\
                 \t\tall volumes over NBD, as 'zuse help nbd' says, with --zvol as files of a directory (DIR/POOL/VOLUME), which\n\
-                \t\tlosetup makes block devices of",
-        options: "c:i:S:\u{e019}:\u{e01a}:\u{e01b}:\u{e01c}:\u{e01d}",
+                \t\tlosetup makes block devices of. With --kstat it shows OpenZFS's kstats and tunables as files below DIR\n\
+                \t\t(DIR/kstat, DIR/parameters); with --metrics it answers Prometheus at ADDR: PORT or HOST:PORT of TCP, without\n\
+                \t\tencryption and for all who reach it, or the path of a Unix socket",
+        options: "c:i:S:\u{e019}:\u{e01a}:\u{e01b}:\u{e01c}:\u{e01d}\u{e020}:\u{e021}:",
         longs: &[
             ("connections", 'c'),
             ("delegation", DELEGATION),
             ("idle", 'i'),
+            ("kstat", KSTAT),
+            ("metrics", METRICS),
             ("nbd", NBD_AT),
             ("no-mounts", NO_MOUNTS),
             ("on-demand", ON_DEMAND),

@@ -7,6 +7,7 @@ use mounts::Mounts;
 use serve::{Client, Options, Server};
 
 use super::flags::{DELEGATION, NO_MOUNTS, ON_DEMAND, STOP};
+use super::monitors::Monitors;
 use super::signals::stop_by_signals;
 use super::volumes::{Serving, Wanted};
 use crate::args::Parsed;
@@ -31,6 +32,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     if parsed.has(STOP) {
         return stop();
     }
+    let monitors = Monitors::of(parsed)?;
     let mut idle = parsed.text('i').map(|text| seconds(&text)).transpose()?;
     if parsed.has(ON_DEMAND) {
         idle = idle.or(Some(UNNEEDED));
@@ -60,13 +62,19 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
     // those of a former server: nobody answers there
     console::unmount_dead();
-    match wanted.begin(server.machine()) {
-        Ok(begun) => *locked(&serving) = Some(begun),
+    let begun =
+        monitors.begin(&server.watched()).and_then(|monitored| Ok((monitored, wanted.begin(server.machine())?)));
+    // until the server has ended
+    let _monitored = match begun {
+        Ok((monitored, begun)) => {
+            *locked(&serving) = Some(begun);
+            monitored
+        }
         Err(why) => {
             server.give_up();
             return Err(why);
         }
-    }
+    };
     server.run(&stop).map_err(|e| failed(format!("a pool could not be closed: {e}")))?;
     Ok(0)
 }

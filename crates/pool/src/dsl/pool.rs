@@ -1,15 +1,16 @@
 //! The datasets of a pool open for writing, and their part in its life (OpenZFS: `dsl_pool.c`).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::{ObjectId, Txg};
 use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
+use parking_lot::Mutex;
 
 use crate::dsl::intent_log::Logs;
 use crate::dsl::open_datasets::{OpenDataset, OpenDatasets};
 use crate::dsl::space::Used;
-use crate::dsl::{WithoutKey, props};
+use crate::dsl::{DatasetStats, WithoutKey, props};
 use crate::spa::bpobj::Delta;
 use crate::spa::create::{NewRoot, Populate, stored};
 use crate::spa::datasets::{DatasetNames, Datasets, LostLogs};
@@ -27,6 +28,8 @@ const MOS_DIR: &str = "$MOS";
 pub(crate) struct DslPool {
     pub(in crate::dsl) open_datasets: OpenDatasets,
     pub(in crate::dsl) logs: Logs,
+    /// The figures of those that are open.
+    pub(in crate::dsl) stats: Mutex<Vec<Weak<DatasetStats>>>,
 }
 
 impl Datasets for Spa {

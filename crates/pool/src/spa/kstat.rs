@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ondisk::spacemap::SpaceMapHeader;
+use space::flush::LogSpacemapStats;
 
 use crate::spa::datasets::Datasets;
 use crate::spa::dbgmsg::{self, DebugMessage};
@@ -99,7 +100,7 @@ impl Pool {
     /// # Errors
     /// When the space maps or their logs cannot be read.
     pub fn kstats(&self) -> Result<Vec<Kstat>, Error> {
-        let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
+        let arc = Kstat::global("arcstats", self.zio().arc().stats().named());
         Ok(vec![arc, dbgmsg(), self.log_spacemaps()?])
     }
 
@@ -136,29 +137,41 @@ impl Spa {
     /// Returns the figures of a pool that is open for writing.
     #[must_use]
     pub fn kstats(self: &Arc<Self>) -> Vec<Kstat> {
-        let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
+        let arc = Kstat::global("arcstats", self.zio().arc().stats().named());
         let txgs = Kstat::of_pool(self.name(), "txgs", txgs(self.txgs()));
-        let logs = Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(self.log_figures()));
-        let zil = Kstat::global("zil", Datasets::log_figures(&**self));
+        let logs =
+            Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(log_figures(&self.space().log_stats())));
+        let zil = Kstat::global("zil", self.zil_figures());
         vec![arc, dmu_tx(self.txgs()), zil, dbgmsg(), txgs, logs]
     }
 
-    fn log_figures(&self) -> Vec<(&'static str, u64)> {
-        let stats = self.space().log_stats();
-        vec![
-            ("logs", stats.logs),
-            ("sus_nblocks", stats.log_blocks),
-            ("sus_blocklimit", stats.block_limit),
-            ("sus_memused", stats.unflushed_memory),
-            ("oldest_txg", stats.oldest_txg.0),
-            ("sus_nmetaslabs", stats.unflushed_metaslabs),
-            ("flushes", stats.flushes),
-            ("flushes_total", stats.flushes_total),
-            ("condenses", stats.condenses),
-            ("condenses_total", stats.condenses_total),
-            ("import_ms", (stats.import_seconds * 1000.0) as u64),
-        ]
+    /// The figures of all intent logs of the pool. Nothing is waited for.
+    #[must_use]
+    pub fn zil_figures(self: &Arc<Self>) -> Vec<(&'static str, u64)> {
+        Datasets::log_figures(&**self)
     }
+
+    /// The figures of the logs of space changes. Nothing is waited for.
+    #[must_use]
+    pub fn log_figures(&self) -> Vec<(&'static str, u64)> {
+        log_figures(&self.space().last_log_stats())
+    }
+}
+
+fn log_figures(stats: &LogSpacemapStats) -> Vec<(&'static str, u64)> {
+    vec![
+        ("logs", stats.logs),
+        ("sus_nblocks", stats.log_blocks),
+        ("sus_blocklimit", stats.block_limit),
+        ("sus_memused", stats.unflushed_memory),
+        ("oldest_txg", stats.oldest_txg.0),
+        ("sus_nmetaslabs", stats.unflushed_metaslabs),
+        ("flushes", stats.flushes),
+        ("flushes_total", stats.flushes_total),
+        ("condenses", stats.condenses),
+        ("condenses_total", stats.condenses_total),
+        ("import_ms", (stats.import_seconds * 1000.0) as u64),
+    ]
 }
 
 fn dbgmsg() -> Kstat {
@@ -166,15 +179,7 @@ fn dbgmsg() -> Kstat {
 }
 
 fn dmu_tx(txgs: &Txgs) -> Kstat {
-    let stats = &txgs.stats;
-    let figures = vec![
-        ("dmu_tx_assigned", stats.assigned.get()),
-        ("dmu_tx_dirty_delay", stats.delayed.get()),
-        ("dmu_tx_dirty_delay_ns", stats.delay_ns.get()),
-        ("dmu_tx_dirty_over_max", stats.dirty_over_max.get()),
-        ("dmu_tx_quota", stats.no_space.get()),
-    ];
-    Kstat::global("dmu_tx", figures)
+    Kstat::global("dmu_tx", txgs.stats.named().to_vec())
 }
 
 fn txgs(txgs: &Txgs) -> KstatData {

@@ -117,7 +117,7 @@ pub use readers::{HeldElsewhere, Readers};
 pub use scan::{Nearest, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use suspend::{FailMode, SuspendWatch, SuspendedPool, SuspendedVdev};
 pub use task::TaskCx;
-pub use txg::{DmuTxStats, TxgRecord, Txgs};
+pub use txg::{DmuTxStats, TxgRecord, TxgState, Txgs};
 pub(crate) use txg::{Limits, Reservation};
 pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;

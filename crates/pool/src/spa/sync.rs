@@ -113,6 +113,7 @@ impl Spa {
         let started = Instant::now();
         let _span = tracing::debug_span!(target: "zuse::txg", "sync", pool = self.name(), txg = next.txg.0).entered();
         let mut record = next.record;
+        let before = self.done_io();
         let tx = Tx::syncing(next.txg);
         self.heal_suspects();
         self.look_after_devices();
@@ -126,11 +127,20 @@ impl Spa {
         }
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
+        let after = self.done_io();
+        let since = |n: fn(&[(u64, u64); 2]) -> (u64, u64)| (n(&after).0 - n(&before).0, n(&after).1 - n(&before).1);
+        (record.read, record.written) = (since(|io| io[0]), since(|io| io[1]));
         tracing::debug!(target: "zuse::txg", pool = self.name(), txg = next.txg.0, passes = record.passes, sync_ns = record.sync_ns, changed, "synced");
         // a waiter finds nothing of this txg left to do
         self.txg_synced(next.txg);
         self.txgs.done(record);
         Ok(())
+    }
+
+    /// Blocks read and written until now, each with their bytes.
+    fn done_io(&self) -> [(u64, u64); 2] {
+        let stats = self.zio.stats();
+        [(stats.blocks.get(), stats.bytes.get()), (stats.written.get(), stats.written_bytes.get())]
     }
 
     /// Writes the first txg of a new pool, before the sync thread runs.

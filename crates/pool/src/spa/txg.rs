@@ -50,11 +50,63 @@ pub struct DmuTxStats {
     pub no_space: Counter,
 }
 
+/// The statistics of pools that are closed: figures of the process never go back.
+static PAST: DmuTxStats = DmuTxStats::new();
+
+impl DmuTxStats {
+    const fn new() -> DmuTxStats {
+        DmuTxStats {
+            assigned: Counter::new(),
+            delayed: Counter::new(),
+            delay_ns: Counter::new(),
+            dirty_over_max: Counter::new(),
+            no_space: Counter::new(),
+        }
+    }
+
+    /// The figures under OpenZFS's names, which has one set for all pools.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("dmu_tx_assigned", self.assigned.get()),
+            ("dmu_tx_dirty_delay", self.delayed.get()),
+            ("dmu_tx_dirty_delay_ns", self.delay_ns.get()),
+            ("dmu_tx_dirty_over_max", self.dirty_over_max.get()),
+            ("dmu_tx_quota", self.no_space.get()),
+        ]
+    }
+
+    /// The figures of all pools that this process has closed.
+    #[must_use]
+    pub fn of_closed() -> [(&'static str, u64); 5] {
+        PAST.named()
+    }
+
+    fn add_to(&self, sum: &DmuTxStats) {
+        let pairs = [
+            (&sum.assigned, &self.assigned),
+            (&sum.delayed, &self.delayed),
+            (&sum.delay_ns, &self.delay_ns),
+            (&sum.dirty_over_max, &self.dirty_over_max),
+            (&sum.no_space, &self.no_space),
+        ];
+        pairs.iter().for_each(|(sum, n)| sum.add(n.get()));
+    }
+}
+
+impl Drop for DmuTxStats {
+    fn drop(&mut self) {
+        self.add_to(&PAST);
+    }
+}
+
 /// One line of the history of txgs (OpenZFS: kstat `txgs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxgRecord {
     /// Its number.
     pub txg: u64,
+    /// The time at which it was opened.
+    pub born: Option<Instant>,
     /// Bytes that were dirtied in it.
     pub dirty: u64,
     /// Sync passes that it took.
@@ -67,6 +119,23 @@ pub struct TxgRecord {
     pub sync_ns: u64,
     /// Nanoseconds of the first sync pass.
     pub first_pass_ns: u64,
+    /// Blocks that were read from devices while it was synced, by whomever, and their bytes.
+    pub read: (u64, u64),
+    /// Copies of blocks that were written meanwhile, and their bytes.
+    pub written: (u64, u64),
+}
+
+/// How far a txg is (OpenZFS: `txg_state_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxgState {
+    /// Transactions join it.
+    Open,
+    /// It is closed, and its last transactions end.
+    Quiescing,
+    /// It is being written.
+    Syncing,
+    /// It is on disk.
+    Committed,
 }
 
 struct State {
@@ -91,6 +160,8 @@ struct State {
     waiting: u32,
     /// True while the sync thread works on a txg, and so has a handle on the pool.
     syncing: bool,
+    /// The txg that was closed last, until it is on disk, and whether its transactions have ended.
+    closed: Option<(TxgRecord, bool)>,
     /// The txg that is being synced, and since when; nothing once it was told to take too long.
     sync: Option<(Txg, Instant)>,
     failed: Option<Arc<Error>>,
@@ -150,6 +221,7 @@ impl Txgs {
                 stop: false,
                 waiting: 0,
                 syncing: false,
+                closed: None,
                 sync: None,
                 failed: None,
                 suspended: None,
@@ -195,6 +267,18 @@ impl Txgs {
     /// The last txgs, the oldest first.
     pub fn history(&self) -> Vec<TxgRecord> {
         self.state.lock().history.iter().copied().collect()
+    }
+
+    /// The last txgs and those that are alive, the oldest first, each with how far it is. Nothing is waited for.
+    pub fn recent(&self) -> Vec<(TxgRecord, TxgState)> {
+        let state = self.state.lock();
+        let mut all: Vec<_> = state.history.iter().map(|record| (*record, TxgState::Committed)).collect();
+        let closed = state.closed.iter();
+        all.extend(closed.map(|(txg, quiet)| (*txg, if *quiet { TxgState::Syncing } else { TxgState::Quiescing })));
+        let (txg, born) = (state.open.0, Some(state.open_since));
+        let dirty = state.dirtied[slot(state.open)];
+        all.push((TxgRecord { txg, born, dirty, ..TxgRecord::default() }, TxgState::Open));
+        all
     }
 
     /// Notes that something that no transaction accounted for is to be written with the open txg.
@@ -288,7 +372,9 @@ impl Txgs {
             }
         }
         let txg = state.open;
-        let open_ns = state.open_since.elapsed().as_nanos() as u64;
+        let (born, open_ns) = (Some(state.open_since), state.open_since.elapsed().as_nanos() as u64);
+        let record = TxgRecord { txg: txg.0, born, open_ns, ..TxgRecord::default() };
+        state.closed = Some((record, false));
         state.open = Txg(txg.0 + 1);
         state.open_since = Instant::now();
         let opened = slot(state.open);
@@ -302,7 +388,9 @@ impl Txgs {
         let dirty = state.dirtied[slot(txg)];
         state.syncing = true;
         state.sync = Some((txg, Instant::now()));
-        Some(Quiesced { txg, record: TxgRecord { txg: txg.0, dirty, open_ns, quiesce_ns, ..TxgRecord::default() } })
+        let record = TxgRecord { dirty, quiesce_ns, ..record };
+        state.closed = Some((record, true));
+        Some(Quiesced { txg, record })
     }
 
     /// Returns the txg whose sync takes longer than `limit`, and how long it has taken, once for each txg (OpenZFS: `spa_deadman`). A suspended pool has
@@ -329,6 +417,7 @@ impl Txgs {
         let mut state = self.state.lock();
         state.synced = Txg(record.txg);
         state.sync = None;
+        state.closed = None;
         state.set_dirty(Txg(record.txg), 0);
         state.reserved[slot(Txg(record.txg))] = 0;
         if state.history.len() >= HISTORY_MAX {

@@ -273,6 +273,32 @@ pub(super) enum Held {
     Reading(Arc<Pool>, HashMap<Guid, String>),
 }
 
+/// A pool that is open, for those who look at its figures. It is to be let go of at once: as long as somebody has it its devices stay open.
+#[derive(Clone)]
+pub struct LivePool {
+    /// The record of its import, from when it was opened.
+    pub record: Imported,
+    /// The pool.
+    pub held: LiveHeld,
+    /// Whether it is being opened, imported or created: requests to it wait for that.
+    pub is_opening: bool,
+}
+
+/// How such a pool is open.
+#[derive(Clone)]
+pub enum LiveHeld {
+    /// For a change.
+    Writing(Arc<Spa>),
+    /// To be read.
+    Reading(Arc<Pool>),
+}
+
+impl std::fmt::Debug for LivePool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LivePool").field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
 /// The pools of a machine, and what its sessions keep of them.
 pub(crate) struct Pools {
     pub(crate) site: Site,
@@ -347,6 +373,25 @@ impl Pools {
         let mut open: Vec<Imported> = places.iter().filter_map(record).collect();
         open.sort_by(|a, b| a.name.cmp(&b.name));
         open
+    }
+
+    /// The pools that are open, or are being opened for a change. Nobody who has one locked is waited for; one that is only read is left out while it is locked.
+    pub(super) fn live(&self) -> Vec<LivePool> {
+        let places: Vec<Arc<Place>> = self.places.lock().values().cloned().collect();
+        let live = |place: &Arc<Place>| {
+            let (record, spa) = place.known.lock().clone()?;
+            let held = match spa {
+                Some((spa, _)) => LiveHeld::Writing(spa.upgrade()?),
+                None => match &place.open.try_read()?.as_ref()?.held {
+                    Held::Reading(pool, _) => LiveHeld::Reading(pool.clone()),
+                    Held::Writing(spa) => LiveHeld::Writing(spa.clone()),
+                },
+            };
+            Some(LivePool { record, held, is_opening: place.is_opening() })
+        };
+        let mut all: Vec<LivePool> = places.iter().filter_map(live).collect();
+        all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
+        all
     }
 
     /// Uses a pool if it is open. One that is read, and was exported since, is let go; one that is suspended while it is opened or exported is used nevertheless.

@@ -16,7 +16,7 @@ use super::pools::{Filling, Held, Open, Pools, Use, busy};
 use crate::error::opening;
 use crate::suspended::Suspended;
 use crate::writing::Starts;
-use crate::{Error, Imported, Query, events, keys, records, suspended, writing};
+use crate::{Error, Imported, Query, events, iostats, keys, records, suspended, writing};
 
 /// The change of a key after which a dataset has the same (OpenZFS: `dcp_cmd_t`).
 const FORCE_NEW_KEY: u64 = 4;
@@ -355,6 +355,7 @@ impl Session {
         drop(names);
         match remembered {
             Ok(record) => {
+                iostats::watch_created(spa, site.front());
                 site.keep(spa);
                 filling.fill(Open::new(record, Held::Writing(spa.clone())));
                 Ok(NvList::new())

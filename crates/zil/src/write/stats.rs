@@ -1,6 +1,7 @@
 //! Statistics of the logs (OpenZFS: kstat `zil`).
 
 use base::counter::Counter;
+use parking_lot::Mutex;
 
 /// The statistics of all logs of a pool.
 #[derive(Debug, Default)]
@@ -36,7 +37,27 @@ pub struct PlaceStats {
     pub alloc: Counter,
 }
 
+/// The statistics of the logs of pools that are closed: figures of the process never go back.
+static PAST: Mutex<Vec<(&'static str, u64)>> = Mutex::new(Vec::new());
+
+impl Drop for ZilStats {
+    fn drop(&mut self) {
+        let mut past = PAST.lock();
+        if past.is_empty() {
+            *past = self.named();
+        } else {
+            past.iter_mut().zip(self.named()).for_each(|((_, sum), (_, n))| *sum = sum.wrapping_add(n));
+        }
+    }
+}
+
 impl ZilStats {
+    /// Returns the statistics of all logs of pools that this process has closed; none if there were none.
+    #[must_use]
+    pub fn of_closed() -> Vec<(&'static str, u64)> {
+        PAST.lock().clone()
+    }
+
     /// Returns all statistics under OpenZFS's names.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, u64)> {

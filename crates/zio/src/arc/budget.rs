@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use base::tunable;
 use parking_lot::{Mutex, RwLock};
 
+use super::ArcStats;
 use super::shard::Shard;
 
 /// Bytes in use by all caches.
@@ -16,6 +17,8 @@ static USED: AtomicU64 = AtomicU64::new(0);
 /// The sum of the limits of all caches.
 static LIMITS: AtomicU64 = AtomicU64::new(0);
 static CACHES: RwLock<Vec<Weak<Shards>>> = RwLock::new(Vec::new());
+/// The counters of the caches that are no more: figures of the process never go back.
+static PAST: Mutex<Option<ArcStats>> = Mutex::new(None);
 
 /// The shards of a cache, known to the budget.
 pub(super) struct Shards {
@@ -50,6 +53,13 @@ impl Shards {
         result
     }
 
+    /// Counters and sizes of all shards together.
+    pub(super) fn stats(&self) -> ArcStats {
+        let mut sum = ArcStats::default();
+        self.list.iter().for_each(|shard| sum.add(&shard.lock().stats()));
+        sum
+    }
+
     /// Evicts about `bytes` bytes. Returns whether there was anything to evict.
     fn evict(&self, bytes: u64) -> bool {
         (0..self.list.len()).any(|_| {
@@ -63,8 +73,24 @@ impl Drop for Shards {
     fn drop(&mut self) {
         USED.fetch_sub(*self.used.get_mut(), Ordering::Relaxed);
         LIMITS.fetch_sub(self.limit, Ordering::Relaxed);
-        CACHES.write().retain(|cache| cache.strong_count() > 0);
+        let stats = self.stats();
+        let mut caches = CACHES.write();
+        caches.retain(|cache| cache.strong_count() > 0);
+        PAST.lock().get_or_insert_default().add_counters(&stats);
     }
+}
+
+/// Counters and sizes of all caches together, those that are no more with their counters. The limit is that of the process, if it is the narrower one.
+pub(super) fn stats_of_all() -> ArcStats {
+    let (mut sum, live) = {
+        let caches = CACHES.read();
+        // one is added to the past when it leaves the list, which is locked here
+        let live: Vec<Arc<Shards>> = caches.iter().filter_map(Weak::upgrade).collect();
+        ((*PAST.lock()).unwrap_or_default(), live)
+    };
+    live.iter().for_each(|cache| sum.add(&cache.stats()));
+    sum.c_max = sum.c_max.min(tunable::ZFS_ARC_MAX.get());
+    sum
 }
 
 /// Makes the caches give up what they must so that `bytes` more fit. No shard is locked.

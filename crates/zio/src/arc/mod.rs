@@ -23,6 +23,7 @@
 mod budget;
 mod shard;
 mod slab;
+mod stats;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,8 @@ use shard::Shard;
 
 use crate::Buf;
 
+pub use stats::{ArcStats, LookUps};
+
 /// The identity of a cached block (OpenZFS: `buf_hash`, `HDR_EQUAL`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArcKey {
@@ -50,6 +53,8 @@ pub struct ArcKey {
     pub sum: u64,
     /// True if the data is the stored form of a block of an encrypted dataset, read without the key.
     pub noauth: bool,
+    /// True for indirect blocks and objects of metadata; sizes and look-ups of both kinds are told apart.
+    pub metadata: bool,
 }
 
 impl ArcKey {
@@ -61,6 +66,7 @@ impl ArcKey {
             birth: bp.birth_physical(),
             sum: bp.cksum().iter().fold(0, |sum, word| sum.rotate_left(19) ^ word),
             noauth: false,
+            metadata: bp.level() > 0 || bp.object_type().is_metadata(),
         })
     }
 
@@ -75,77 +81,20 @@ impl ArcKey {
     }
 }
 
+/// Who looks for a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum For {
+    /// Somebody waits for it.
+    Reader,
+    /// It is read ahead of its reader.
+    Prefetch,
+}
+
 /// The memory of one entry besides its data: slab entry, table slot, the shared buffer's header.
 pub(crate) const OVERHEAD: u64 = 192;
 /// A shard should be able to hold a few of the largest blocks.
 const SHARD_BYTES: u64 = 64 << 20;
 const MAX_SHARDS: u64 = 64;
-
-/// Counters and sizes with the names of OpenZFS's `arcstats`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct ArcStats {
-    /// Look-ups that found data.
-    pub hits: u64,
-    /// Look-ups that did not.
-    pub misses: u64,
-    /// Hits among the blocks seen once.
-    pub mru_hits: u64,
-    /// Misses on blocks that lately fell off the MRU list.
-    pub mru_ghost_hits: u64,
-    /// Hits among the blocks seen again.
-    pub mfu_hits: u64,
-    /// Misses on blocks that lately fell off the MFU list.
-    pub mfu_ghost_hits: u64,
-    /// Blocks evicted.
-    pub deleted: u64,
-    /// Hits of readers that bypass the cache, and of readers of blocks that are not to be cached.
-    pub uncached_hits: u64,
-    /// Entries, ghosts included.
-    pub hash_elements: u64,
-    /// Bytes in use, book-keeping included.
-    pub size: u64,
-    /// The limit.
-    pub c_max: u64,
-    /// The target for the MRU list.
-    pub p: u64,
-    /// Bytes of data staged for their only reader.
-    pub uncached_size: u64,
-    /// Bytes of data seen once.
-    pub mru_size: u64,
-    /// Bytes of data seen again.
-    pub mfu_size: u64,
-    /// Bytes that the MRU ghosts stand for.
-    pub mru_ghost_size: u64,
-    /// Bytes that the MFU ghosts stand for.
-    pub mfu_ghost_size: u64,
-}
-
-impl ArcStats {
-    /// Names and values, as `arcstats` lists them.
-    #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 18] {
-        [
-            ("hits", self.hits),
-            ("misses", self.misses),
-            ("mru_hits", self.mru_hits),
-            ("mru_ghost_hits", self.mru_ghost_hits),
-            ("mfu_hits", self.mfu_hits),
-            ("mfu_ghost_hits", self.mfu_ghost_hits),
-            ("deleted", self.deleted),
-            ("uncached_hits", self.uncached_hits),
-            ("hash_elements", self.hash_elements),
-            ("size", self.size),
-            ("c", self.c_max),
-            ("c_max", self.c_max),
-            ("p", self.p),
-            ("uncached_size", self.uncached_size),
-            ("mru_size", self.mru_size),
-            ("mfu_size", self.mfu_size),
-            ("mru_ghost_size", self.mru_ghost_size),
-            ("mfu_ghost_size", self.mfu_ghost_size),
-        ]
-    }
-}
 
 /// The cache of verified logical blocks.
 pub struct ArcCache {
@@ -177,7 +126,14 @@ impl ArcCache {
     #[must_use]
     pub fn get(&self, key: &ArcKey) -> Option<Buf> {
         let hash = key.hash(self.secret);
-        self.shard(hash)?.lock().get(key, hash)
+        self.shard(hash)?.lock().get(key, hash, For::Reader)
+    }
+
+    /// As [`ArcCache::get`], for data that is read ahead of its reader.
+    #[must_use]
+    pub fn get_ahead(&self, key: &ArcKey) -> Option<Buf> {
+        let hash = key.hash(self.secret);
+        self.shard(hash)?.lock().get(key, hash, For::Prefetch)
     }
 
     /// The data of `key`, without changing its list position or the cache's targets.
@@ -192,7 +148,14 @@ impl ArcCache {
     #[must_use]
     pub fn use_up(&self, key: &ArcKey, last: bool) -> Option<Buf> {
         let hash = key.hash(self.secret);
-        self.change(hash, |shard| shard.use_up(key, hash, last))?
+        self.change(hash, |shard| shard.use_up(key, hash, last, For::Reader))?
+    }
+
+    /// The data of `key`, for one that reads a block ahead of its reader which is not to be cached.
+    #[must_use]
+    pub fn staged(&self, key: &ArcKey) -> Option<Buf> {
+        let hash = key.hash(self.secret);
+        self.change(hash, |shard| shard.use_up(key, hash, false, For::Prefetch))?
     }
 
     /// The approximate number of bytes that may be staged.
@@ -237,11 +200,13 @@ impl ArcCache {
     /// Counters and sizes of all shards together.
     #[must_use]
     pub fn stats(&self) -> ArcStats {
-        let mut sum = ArcStats::default();
-        for shard in &self.shards.list {
-            shard.lock().add_stats(&mut sum);
-        }
-        sum
+        self.shards.stats()
+    }
+
+    /// Counters and sizes of all caches of the process together; the counters of those that are no more count on.
+    #[must_use]
+    pub fn stats_of_process() -> ArcStats {
+        budget::stats_of_all()
     }
 }
 

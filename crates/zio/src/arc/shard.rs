@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::slab::{Slab, State};
-use super::{ArcKey, ArcStats, OVERHEAD};
+use super::{ArcKey, ArcStats, For, OVERHEAD};
 use crate::Buf;
 
 /// The part of the limit (1/16) that ghosts may take in real memory.
@@ -32,15 +32,27 @@ impl Shard {
         self.table.find(hash, |n| self.slab.get(*n).is_some_and(|e| e.key == *key)).copied()
     }
 
-    pub(super) fn get(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
+    fn count_hit(&mut self, key: &ArcKey, by: For) {
+        self.stats.hits += 1;
+        let (demand, prefetch) = (&mut self.stats.demand_hits, &mut self.stats.prefetch_hits);
+        (if by == For::Reader { demand } else { prefetch }).count(key);
+    }
+
+    fn count_miss(&mut self, key: &ArcKey, by: For) {
+        self.stats.misses += 1;
+        let (demand, prefetch) = (&mut self.stats.demand_misses, &mut self.stats.prefetch_misses);
+        (if by == For::Reader { demand } else { prefetch }).count(key);
+    }
+
+    pub(super) fn get(&mut self, key: &ArcKey, hash: u64, by: For) -> Option<Buf> {
         let found = self.find(key, hash);
         let entry = found.and_then(|n| Some((n, self.slab.get(n)?)));
         let Some((index, entry)) = entry else {
-            self.stats.misses += 1;
+            self.count_miss(key, by);
             return None;
         };
-        let data = entry.data.clone();
-        match entry.state {
+        let (data, state) = (entry.data.clone(), entry.state);
+        match state {
             State::Mru => self.stats.mru_hits += 1,
             State::Mfu => self.stats.mfu_hits += 1,
             State::MruGhost => self.stats.mru_ghost_hits += 1,
@@ -49,12 +61,12 @@ impl Shard {
             State::Free => {}
         }
         if data.is_some() {
-            self.stats.hits += 1;
+            self.count_hit(key, by);
             // a block staged for another reader counts as seen for the first time
-            let first = entry.state == State::Uncached;
+            let first = state == State::Uncached;
             self.slab.put(index, if first { State::Mru } else { State::Mfu });
         } else {
-            self.stats.misses += 1;
+            self.count_miss(key, by);
         }
         data
     }
@@ -65,13 +77,13 @@ impl Shard {
         data
     }
 
-    pub(super) fn use_up(&mut self, key: &ArcKey, hash: u64, last: bool) -> Option<Buf> {
+    pub(super) fn use_up(&mut self, key: &ArcKey, hash: u64, last: bool, by: For) -> Option<Buf> {
         let found = self.find(key, hash).and_then(|n| Some((n, self.slab.get(n)?)));
         let Some((index, state, data)) = found.and_then(|(n, e)| Some((n, e.state, e.data.clone()?))) else {
-            self.stats.misses += 1;
+            self.count_miss(key, by);
             return None;
         };
-        self.stats.hits += 1;
+        self.count_hit(key, by);
         self.stats.uncached_hits += 1;
         if last && state == State::Uncached {
             self.forget(index);
@@ -80,7 +92,7 @@ impl Shard {
     }
 
     pub(super) fn take(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
-        let data = self.get(key, hash)?;
+        let data = self.get(key, hash, For::Reader)?;
         self.remove(key, hash);
         Some(data)
     }
@@ -241,23 +253,24 @@ impl Shard {
         self.p = self.limit / 2;
     }
 
-    pub(super) fn add_stats(&self, sum: &mut ArcStats) {
-        sum.hits += self.stats.hits;
-        sum.misses += self.stats.misses;
-        sum.mru_hits += self.stats.mru_hits;
-        sum.mru_ghost_hits += self.stats.mru_ghost_hits;
-        sum.mfu_hits += self.stats.mfu_hits;
-        sum.mfu_ghost_hits += self.stats.mfu_ghost_hits;
-        sum.deleted += self.stats.deleted;
-        sum.uncached_hits += self.stats.uncached_hits;
-        sum.hash_elements += self.table.len() as u64;
-        sum.size += self.size();
-        sum.c_max += self.limit;
-        sum.p += self.p;
-        sum.uncached_size += self.slab.bytes(State::Uncached);
-        sum.mru_size += self.slab.bytes(State::Mru);
-        sum.mfu_size += self.slab.bytes(State::Mfu);
-        sum.mru_ghost_size += self.slab.bytes(State::MruGhost);
-        sum.mfu_ghost_size += self.slab.bytes(State::MfuGhost);
+    pub(super) fn stats(&self) -> ArcStats {
+        let lists = [State::Uncached, State::Mru, State::Mfu, State::MruGhost, State::MfuGhost];
+        let [uncached_size, mru_size, mfu_size, mru_ghost_size, mfu_ghost_size] =
+            lists.map(|list| self.slab.bytes(list));
+        let hash_elements = self.table.len() as u64;
+        ArcStats {
+            hash_elements,
+            size: self.size(),
+            c_max: self.limit,
+            p: self.p,
+            uncached_size,
+            mru_size,
+            mfu_size,
+            mru_ghost_size,
+            mfu_ghost_size,
+            metadata: lists.map(|list| self.slab.metadata(list)),
+            hdr_size: hash_elements * OVERHEAD,
+            ..self.stats
+        }
     }
 }

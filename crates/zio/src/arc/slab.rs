@@ -34,10 +34,19 @@ struct List {
     newest: u32,
     oldest: u32,
     bytes: u64,
+    /// The bytes of metadata among them.
+    metadata: u64,
     count: u64,
 }
 
-const EMPTY: List = List { newest: NIL, oldest: NIL, bytes: 0, count: 0 };
+impl List {
+    /// The bytes of metadata that an entry has.
+    fn metadata_of(entry: &Entry) -> u64 {
+        if entry.key.metadata { entry.size } else { 0 }
+    }
+}
+
+const EMPTY: List = List { newest: NIL, oldest: NIL, bytes: 0, metadata: 0, count: 0 };
 
 /// All entries of a shard. Each is on exactly one list, the one of its state.
 #[derive(Debug)]
@@ -57,6 +66,10 @@ impl Slab {
 
     pub(super) fn bytes(&self, state: State) -> u64 {
         self.lists[state as usize].bytes
+    }
+
+    pub(super) fn metadata(&self, state: State) -> u64 {
+        self.lists[state as usize].metadata
     }
 
     pub(super) fn count(&self, state: State) -> u64 {
@@ -115,8 +128,10 @@ impl Slab {
         let Some(entry) = self.entries.get_mut(index as usize) else { return };
         let (newer, older, size, state) = (entry.newer, entry.older, entry.size, entry.state);
         (entry.newer, entry.older) = (NIL, NIL);
+        let metadata = List::metadata_of(entry);
         let list = &mut self.lists[state as usize];
         list.bytes -= size;
+        list.metadata -= metadata;
         list.count -= 1;
         match self.entries.get_mut(newer as usize) {
             Some(e) => e.older = older,
@@ -134,6 +149,7 @@ impl Slab {
         if let Some(entry) = self.entries.get_mut(index as usize) {
             entry.older = older;
             list.bytes += entry.size;
+            list.metadata += List::metadata_of(entry);
             list.count += 1;
         }
         match self.entries.get_mut(older as usize) {

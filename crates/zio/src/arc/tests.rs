@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn key(n: u64) -> ArcKey {
-    ArcKey { dva: Dva::new(n % 3, n << 12, 4096, false), birth: Txg(n + 1), sum: n, noauth: false }
+    ArcKey { dva: Dva::new(n % 3, n << 12, 4096, false), birth: Txg(n + 1), sum: n, noauth: false, metadata: false }
 }
 
 fn data(n: u64, size: usize) -> Buf {

@@ -104,6 +104,7 @@ impl Zfs {
             if len > 0 {
                 self.accessed(node, &times);
             }
+            self.0.stats.read(len as u64);
             Ok(len)
         })
     }
@@ -216,6 +217,9 @@ impl Zfs {
         let mut wrote = Wrote { at: start, len: 0 };
         let written =
             self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed, &mut wrote);
+        if wrote.len > 0 {
+            self.0.stats.wrote(wrote.len as u64);
+        }
         // also waits for the written part of a failed write
         owed.settle(self.log())?;
         match written {

@@ -62,7 +62,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base::{ObjectId, tunable};
 use dmu::{Objset, Tx, TxObjects, Zap};
 use parking_lot::{Mutex, RwLock};
-use pool::{PropsWatch, Spa};
+use pool::{DatasetStats, PropsWatch, Spa};
 
 use crate::{Error, FileSystem, Time};
 
@@ -120,6 +120,8 @@ struct Inner {
     /// Limits of users, groups and projects.
     quotas: quota::Quotas,
     log: Arc<log::Log>,
+    /// What its users do.
+    stats: Arc<DatasetStats>,
 }
 
 /// The properties of a dataset, and the values that take their place while it is mounted.
@@ -264,7 +266,11 @@ impl PropsWatch for Inner {
     /// Updates the settings. If the dataset cannot be read, the previous properties stay in effect.
     fn props_changed(&self) {
         let id = self.fs.objset().id();
-        let read = || Settings::of(&self.spa.view()?.dataset_by_id(id)?);
+        let read = || {
+            let dataset = self.spa.view()?.dataset_by_id(id)?;
+            self.stats.is_named(dataset.name());
+            Settings::of(&dataset)
+        };
         let mut props = self.props.lock();
         match read() {
             Ok(settings) => {
@@ -323,6 +329,7 @@ impl Zfs {
                 fetcher: prefetch::Fetcher::default(),
                 quotas: quota::Quotas::default(),
                 log: log::Log::new(spa),
+                stats: spa.count_dataset(objset.id(), dataset.name()),
                 fs,
             }),
             None,

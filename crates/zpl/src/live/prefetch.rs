@@ -95,6 +95,8 @@ struct Stream {
 pub(super) struct Streams {
     all: Vec<Stream>,
     reads: u64,
+    /// The last read continued a stream.
+    continued: bool,
     pieces: VecDeque<Arc<Piece>>,
     /// The maximum read-ahead distance in bytes, if it is less than the usual one.
     most: Option<u64>,
@@ -104,6 +106,7 @@ impl Streams {
     /// Records a read of `blocks`; returns the ranges to fetch in a file of `end` blocks of `size` bytes.
     fn note(&mut self, blocks: Range<u64>, size: u64, end: u64) -> Vec<Range<u64>> {
         self.reads += 1;
+        self.continued = true;
         let reads = self.reads;
         let len = (blocks.end - blocks.start).max(1);
         let expected = |s: &&mut Stream| s.next == blocks.start || (s.last <= blocks.start && blocks.start < s.next);
@@ -133,6 +136,7 @@ impl Streams {
             let reads = (first..=STRIDES_AHEAD).map(|n| nth(n)..nth(n).saturating_add(len));
             return reads.filter(|read| read.end <= end).collect();
         }
+        self.continued = false;
         self.begin(blocks, len);
         Vec::new()
     }
@@ -291,15 +295,16 @@ impl Zfs {
             return;
         }
         let blocks = offset / size..offset.saturating_add(len).div_ceil(size);
-        let (held, pieces) = {
+        let (held, pieces, continued) = {
             let mut streams = node.streams.lock();
             let held = streams.pieces_of(&blocks);
             streams.most = node.object().objset().ahead_limit();
             let wanted = streams.note(blocks, size, file_size.div_ceil(size));
             let pieces = cut(wanted, size);
             streams.pieces.extend(pieces.iter().cloned());
-            (held, pieces)
+            (held, pieces, streams.continued)
         };
+        self.0.stats.streamed(continued);
         if !pieces.is_empty() {
             self.0.fetcher.fetch(node.object(), &pieces);
         }
@@ -334,8 +339,11 @@ mod tests {
         let mut streams = Streams::default();
         let (mut fetched, end) = (0..0, 10_000);
         assert!(streams.note(0..1, BLOCK, end).is_empty());
+        assert!(!streams.continued);
         for at in 1..2000 {
-            for range in streams.note(at..at + 1, BLOCK, end) {
+            let wanted = streams.note(at..at + 1, BLOCK, end);
+            assert!(streams.continued);
+            for range in wanted {
                 assert!(fetched.is_empty() || range.start == fetched.end, "{range:?} after {fetched:?}");
                 fetched = range;
             }

@@ -16,6 +16,7 @@ impl Zfs {
         steps.add_number(&self.0.unlinked, node.id())?;
         let node = node.clone();
         steps.at_end(move |zfs, _| {
+            zfs.0.stats.unlinks(1);
             if node.set_unlinked() {
                 zfs.free_later(node.id());
             }
@@ -89,6 +90,7 @@ impl Zfs {
             Ok(self.fs().objset().free_object(steps.tx(), id)?)
         })?;
         self.0.nodes.remove(id);
+        self.0.stats.unlinked(1);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use base::{ObjectId, Txg};
 use dmu::{Object, Objset, TxObjects, Zap};
 use ondisk::zil::{Record, TxType};
-use pool::{Dataset, PropSource, PropsWatch, Spa, Value};
+use pool::{Dataset, DatasetStats, PropSource, PropsWatch, Spa, Value};
 use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
 use crate::live::hold::{Ask, Held, Owed};
@@ -49,6 +49,8 @@ struct Body {
     log: Arc<Log>,
     /// The object number of its dataset.
     id: ObjectId,
+    /// What its users do.
+    stats: Arc<DatasetStats>,
 }
 
 impl PropsWatch for Body {
@@ -56,6 +58,7 @@ impl PropsWatch for Body {
     fn props_changed(&self) {
         let read = || {
             let dataset = self.spa.view()?.dataset_by_id(self.id)?;
+            self.stats.is_named(dataset.name());
             Ok::<_, Error>((policy(&dataset)?, dataset.volume_size()?))
         };
         match read() {
@@ -87,6 +90,7 @@ impl Body {
             size: AtomicU64::new(volume.size()),
             log: Log::new(spa),
             id: objset.id(),
+            stats: spa.count_dataset(objset.id(), dataset.name()),
         });
         let weak: Weak<Body> = Arc::downgrade(&body);
         spa.watch_props(weak.clone());
@@ -171,6 +175,7 @@ impl Volume {
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = left.min(buf.len());
         self.body.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
+        self.body.stats.read(len as u64);
         Ok(len)
     }
 
@@ -204,6 +209,9 @@ impl Volume {
         self.check_range(offset, data.len() as u64)?;
         let mut owed = Owed::default();
         let written = self.write_chunks(offset, data, awaited, &mut owed);
+        if written.is_ok() {
+            self.body.stats.wrote(data.len() as u64);
+        }
         // also waits for the written part of a failed write
         let logged = owed.settle(&self.body.log);
         written.and(logged)

@@ -55,6 +55,8 @@ pub struct PoolSpace {
     manager: SpaceManager,
     maps: Arc<Maps>,
     state: Mutex<State>,
+    /// The statistics of logs when they were asked for last.
+    last_log_stats: Mutex<LogSpacemapStats>,
     /// The txg being synced, 0 between txgs.
     syncing: AtomicU64,
     /// Blocks born up to this txg belong to the checkpoint, and stay allocated; 0 if there is none.
@@ -119,6 +121,7 @@ impl PoolSpace {
             manager: SpaceManager::new(maps.clone()),
             maps,
             state: Mutex::new(State { sync, tops: BTreeMap::new(), features: Features::default() }),
+            last_log_stats: Mutex::default(),
             syncing: AtomicU64::new(0),
             checkpoint: AtomicU64::new(0),
             obsolete: Mutex::default(),
@@ -286,6 +289,16 @@ impl PoolSpace {
     /// Returns the statistics of the log space maps.
     pub fn log_stats(&self) -> LogSpacemapStats {
         self.state.lock().sync.logs.stats()
+    }
+
+    /// As [`PoolSpace::log_stats`], without waiting for a txg that is being synced: then they are what they were when they were asked for last.
+    #[must_use]
+    pub fn last_log_stats(&self) -> LogSpacemapStats {
+        let mut last = self.last_log_stats.lock();
+        if let Some(state) = self.state.try_lock() {
+            *last = state.sync.logs.stats();
+        }
+        *last
     }
 
     /// Sets the checkpoint: blocks born up to `txg` stay allocated when they are freed; `None` if there is no checkpoint any more.
