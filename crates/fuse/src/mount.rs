@@ -140,6 +140,19 @@ impl Mount {
         self.end.done.lock().is_some()
     }
 
+    /// Waits for the end of a mount that somebody has taken out of the tree, which is not at its end yet when `umount` returns. Returns whether it has
+    /// ended; at once if it is still in the tree.
+    #[must_use]
+    pub fn wait_if_gone(&self, time: Duration) -> bool {
+        if !self.has_ended() && kernel::is_in_tree(&self.place) {
+            return false;
+        }
+        let mut done = self.end.done.lock();
+        // whether it has ended is looked at
+        let _ = self.end.ended.wait_while_for(&mut done, |done| done.is_none(), time);
+        done.is_some()
+    }
+
     /// Returns whether nothing is left of it in the tree either.
     fn is_gone(&self) -> bool {
         self.end.done.lock().as_ref().is_some_and(|done| done.is_gone)
