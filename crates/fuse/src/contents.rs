@@ -140,8 +140,8 @@ impl Served {
             return reply.error(errno(error));
         }
         let set_id = loses && pinned.attrs(id).is_ok_and(|attrs| attrs.mode & SET_ID != 0);
-        // the kernel does not look at the mode after a write, nor at the times after one of its own
-        let stale = (set_id || is_cached).then(|| self.stale(id));
+        // the kernel does not look at the mode after a write
+        let stale = set_id.then(|| self.stale(id));
         if is_cached {
             let done = pinned.write_back(&caller, id, offset, data).map_err(|error| error.errno());
             drop(pinned);

@@ -40,6 +40,14 @@ impl End {
         self.done.lock().as_ref().is_some_and(|done| done.is_gone)
     }
 
+    /// Waits for the end. Returns whether it came in time.
+    pub(crate) fn comes_within(&self, time: Duration) -> bool {
+        let mut done = self.done.lock();
+        // whether it has come is looked at
+        let _ = self.ended.wait_while_for(&mut done, |done| done.is_none(), time);
+        done.is_some()
+    }
+
     /// Waits for the end, but not for ever; `None` if it has not come by then.
     pub(crate) fn wait_awhile(&self) -> Option<Result<(), io::Error>> {
         let mut done = self.done.lock();

@@ -365,6 +365,11 @@ impl Seat {
     }
 }
 
+/// Returns whether a mount is in the tree that this process sees.
+pub(crate) fn is_in_tree(place: &Place) -> bool {
+    table().is_ok_and(|table| place.seat.find(&table).is_some())
+}
+
 pub(crate) fn table() -> io::Result<String> {
     std::fs::read_to_string("/proc/self/mountinfo")
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
 use parking_lot::Mutex;
@@ -128,6 +129,13 @@ impl Mount {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.end.has_come()
+    }
+
+    /// Waits for the end of a mount that somebody has taken out of the tree, which is not at its end yet when `umount` returns. Returns whether it has
+    /// ended; at once if it is still in the tree.
+    #[must_use]
+    pub fn wait_if_gone(&self, time: Duration) -> bool {
+        (self.has_ended() || !kernel::is_in_tree(&self.place)) && self.end.comes_within(time)
     }
 
     /// Waits until the mount has ended: by [`Mount::unmount`], by anybody else, or because the connection to the kernel broke.

@@ -155,7 +155,7 @@ assert 0 < at <= 600000 < os.lseek(seen, at, os.SEEK_HOLE), at",
     lab.close();
 }
 
-/// The kernel does not ask for the times after it has written pages, and has cached those of before.
+/// Also where the times of before are cached.
 #[test]
 fn a_change_in_a_mapping_is_one_of_the_times() {
     let Some(lab) = Lab::new(&[]) else { return };

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use base::{Guid, ObjectId};
 use fuse::{Mount, Unmount};
@@ -15,6 +16,8 @@ use crate::{Error, Flag, How};
 /// Up to so many mounts have as many threads as [`fuse::Options`] says; each of the others has [`FEW_THREADS`].
 const MANY: usize = 32;
 const FEW_THREADS: usize = 2;
+/// How long a mount that somebody has unmounted may take to end before its file system is mounted again.
+const END: Duration = Duration::from_secs(5);
 
 /// An open pool.
 #[derive(Clone)]
@@ -216,6 +219,10 @@ impl Mounts {
     /// EBUSY if it is mounted already; as [`Mount::new`] and [`Zfs::open`].
     pub fn mount(&self, source: &Source, name: &str, point: &Path, how: How) -> Result<(), Error> {
         let dataset = source.view()?.dataset(name)?;
+        for former in self.list().iter().filter(|one| one.pool() == source.guid() && one.dataset == dataset.id()) {
+            // one that is still used after all makes the file system busy
+            let _ended = former.mount.wait_if_gone(END);
+        }
         let mut options = how.fuse_options(name);
         if self.list().len() >= MANY {
             options.threads = FEW_THREADS;

@@ -118,6 +118,20 @@ fn a_mounted_dataset_is_in_use_until_it_is_unmounted() {
     assert!(lab.table.is_empty() && !lab.spa.has_users());
 }
 
+/// `umount` returns before this side knows of it.
+#[test]
+fn what_somebody_has_unmounted_is_mounted_again_at_once() {
+    let Some(lab) = Lab::new() else { return };
+    for _ in 0..50 {
+        let path = lab.mount("t/a", "m", How::default()).unwrap();
+        fs::write(path.join("f"), "x").unwrap();
+        rustix::mount::unmount(&path, rustix::mount::UnmountFlags::empty()).unwrap();
+    }
+    let path = lab.mount("t/a", "m", How::default()).unwrap();
+    assert_eq!(errno(lab.mount("t/a", "n", How::default())), Errno::EBUSY);
+    assert_eq!(fs::read(path.join("f")).unwrap(), b"x");
+}
+
 #[test]
 fn files_stay_open_over_a_rollback() {
     let Some(lab) = Lab::new() else { return };

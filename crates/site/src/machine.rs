@@ -88,7 +88,7 @@ impl Machine {
     }
 
     /// Notes that a file system of a pool that is only read is mounted, until what is returned is dropped: the pool is busy for
-    /// [`Ioc::PoolExport`] meanwhile. Those of a pool that is open for a change make it busy by themselves.
+    /// [`control::Ioc::PoolExport`] meanwhile. Those of a pool that is open for a change make it busy by themselves.
     #[must_use]
     pub fn mounted(&self, guid: Guid) -> Mounted {
         self.0.mounted(guid)
