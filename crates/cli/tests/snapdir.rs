@@ -232,7 +232,7 @@ fn snapshots_of_other_pools_and_kinds() {
         world.ok(&format!("{user} ls {path} $R/t/{fs}/.zfs"));
     }
     assert_eq!(
-        world.ok("cat $R/t/i/.zfs/snapshot/SNAP/file && rm $R/t/i/File && ls $R/t/i/.zfs/snapshot/snap"),
+        world.ok("cat $R/t/i/.zfs/snapshot/Snap/fILE && rm $R/t/i/File && ls $R/t/i/.zfs/snapshot/Snap"),
         "i\nFile\nshut\n"
     );
     world.fails("zfs unload-key t/e", 255, "Key unload error: 't/e' is busy.");
