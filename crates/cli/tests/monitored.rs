@@ -198,8 +198,12 @@ fn kstats_have_the_layout_and_the_figures_of_openzfs() {
     assert!(!world.path("k/kstat/zfs/t").exists() && !world.names("kstat/zfs").contains(&"t".to_owned()));
     assert!(world.figure("kstat/zfs/arcstats", "hits") >= hits);
     assert!(world.figure("kstat/zfs/dmu_tx", "dmu_tx_assigned") >= assigned);
-    // one that is only read
+    // one that is only read is there when the server has opened it
     world.ok("zpool import -d disk -o readonly=on -N t");
+    world.end();
+    assert_eq!(world.mounted(), Vec::<String>::new());
+    drop(world.serve(&["--kstat", "k"]));
+    until("it is open", || world.path("k/kstat/zfs/t").exists());
     assert_eq!(world.names("kstat/zfs/t"), ["guid", "state"]);
     assert_eq!(world.read("kstat/zfs/t/state"), "ONLINE\n");
     world.end();

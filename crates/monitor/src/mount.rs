@@ -98,7 +98,8 @@ fn is_ours(point: &Path) -> bool {
     let escaped: String = absolute.to_string_lossy().chars().flat_map(escape).collect();
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let top = mounts.filter(|words| words.get(1) == Some(&escaped.as_str())).last();
+    let mut at_point = mounts.filter(|words| words.get(1) == Some(&escaped.as_str()));
+    let top = at_point.next_back();
     top.is_some_and(|words| words.first() == Some(&SOURCE))
 }
 

@@ -127,9 +127,9 @@ impl Spa {
         }
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
-        let after = self.done_io();
-        let since = |n: fn(&[(u64, u64); 2]) -> (u64, u64)| (n(&after).0 - n(&before).0, n(&after).1 - n(&before).1);
-        (record.read, record.written) = (since(|io| io[0]), since(|io| io[1]));
+        let ([read, written], [read_before, written_before]) = (self.done_io(), before);
+        record.read = (read.0 - read_before.0, read.1 - read_before.1);
+        record.written = (written.0 - written_before.0, written.1 - written_before.1);
         tracing::debug!(target: "zuse::txg", pool = self.name(), txg = next.txg.0, passes = record.passes, sync_ns = record.sync_ns, changed, "synced");
         // a waiter finds nothing of this txg left to do
         self.txg_synced(next.txg);

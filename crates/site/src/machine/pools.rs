@@ -14,7 +14,7 @@ use pool::{Pool, Spa};
 use super::lent::{Lent, Loans};
 use crate::error::opening;
 use crate::writing::Starts;
-use crate::{Error, Imported, Query, Site, keys, records, suspended};
+use crate::{Error, Imported, Query, Site, iostats, keys, records, suspended};
 
 /// The time that an export waits for the requests to its pool to end, and these for it before they ask whether it is suspended.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -552,6 +552,7 @@ impl Pools {
         let place = self.place(record.guid);
         let mut filling = place.write();
         records::remember_new(record)?;
+        iostats::watch_created(spa, self.site.front());
         self.site.keep(spa);
         filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
         Ok(())
