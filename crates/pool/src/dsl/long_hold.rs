@@ -14,13 +14,16 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{Guid, ObjectId};
+use base::{Guid, ObjectId, Txg};
+use ondisk::ObjectType;
+use ondisk::dsl::DslDatasetPhys;
 use parking_lot::Mutex;
 
 use crate::dsl::Refusal;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
 use crate::spa::Spa;
+use crate::spa::mos::Mos;
 use crate::{Dataset, Error};
 
 /// The long holds on datasets of a pool, by their objects.
@@ -102,16 +105,54 @@ impl Dataset {
     }
 }
 
+/// What tells a snapshot from all others that the pool has had: objects are used again, one that is received again has the guid of the former, and a
+/// promote gives it to another file system.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SnapshotId {
+    /// Its dataset object.
+    pub object: ObjectId,
+    /// Its guid, which a received one has from the one that was sent.
+    pub guid: Guid,
+    /// The txg of this pool in which it was created, or received.
+    pub creation_txg: Txg,
+    /// The directory that it is in.
+    pub dir: ObjectId,
+}
+
+impl SnapshotId {
+    fn of(object: ObjectId, phys: &DslDatasetPhys) -> SnapshotId {
+        SnapshotId { object, guid: phys.guid, creation_txg: phys.creation_txg, dir: phys.dir_obj }
+    }
+}
+
+impl Dataset {
+    /// What tells the snapshot from all others; `None` for a head.
+    #[must_use]
+    pub fn snapshot_id(&self) -> Option<SnapshotId> {
+        self.is_snapshot().then(|| SnapshotId::of(self.id(), self.phys()))
+    }
+}
+
 impl Spa {
-    /// Holds the snapshot in object `id`, as [`Dataset::long_hold`], for those that keep no view of the pool.
+    /// Holds a snapshot, as [`Dataset::long_hold`], for those that keep no view of the pool.
     ///
     /// # Errors
-    /// [`Error::NoSuchDataset`] if that is not the snapshot with this guid any more.
-    pub fn long_hold_snapshot(&self, id: ObjectId, guid: Guid) -> Result<LongHold, Error> {
+    /// [`Error::NoSuchDataset`] if it was destroyed, or is in another file system by now; an error if that cannot be read.
+    pub fn long_hold_snapshot(&self, snapshot: &SnapshotId) -> Result<LongHold, Error> {
+        let id = snapshot.object;
         let gone = || Error::no_dataset(&format!("snapshot {id}"));
         let hold = self.dsl.open_datasets.long_holds().hold(id).ok_or_else(gone)?;
-        let now = self.live_mos()?.dataset_phys(id).map_err(|_| gone())?;
-        if now.guid == guid && now.is_snapshot() { Ok(hold) } else { Err(gone()) }
+        let object = match self.live_mos()?.object(id) {
+            Err(error) if error.is_not_found() => return Err(gone()),
+            object => object?,
+        };
+        // the object may be used for something else by now
+        if object.phys().bonus_type != ObjectType::DSL_DATASET {
+            return Err(gone());
+        }
+        let now = Mos::bonus(&object, DslDatasetPhys::decode)?;
+        let is_it = now.is_snapshot() && SnapshotId::of(id, &now) == *snapshot;
+        if is_it { Ok(hold) } else { Err(gone()) }
     }
 
     fn long_hold(&self, dataset: &Dataset) -> Result<LongHold, Error> {

@@ -15,8 +15,8 @@
 //!
 //! # What changes
 //! A snapshot's files never change; snapshots come and go, by whatever command. So names in `.zfs` and in `.zfs/snapshot`, and attributes
-//! of these directories, are asked for each time ([`Vfs::is_told`]), whereas everything inside of a snapshot is cached. Those files have the guid of the snapshot
-//! as their generation, since objects and slots are used again. One that the kernel knows of a snapshot that was destroyed fails with ESTALE.
+//! of these directories, are asked for each time ([`Vfs::is_told`]), whereas everything inside of a snapshot is cached. Those files have a generation
+//! that is the snapshot's, since objects and slots are used again. One that the kernel knows of a snapshot that was destroyed fails with ESTALE.
 //!
 //! # Use
 //! A snapshot is held while one of its files is open, or an operation is under way: then it is not destroyed (EBUSY). A working directory in
@@ -42,7 +42,7 @@ mod vfs;
 use std::sync::Arc;
 
 use base::{Env, Errno, ObjectId};
-use pool::{Pool, Spa};
+use pool::{Pool, SnapshotId, Spa};
 
 use super::{Cred, Refusal, Stat, Vfs};
 use crate::{Attrs, DirEntry, Error, FileFlags, Fuid, Kind, ReadDir, Time};
@@ -253,7 +253,7 @@ impl Ctldir {
         let snapshot = self.snapshots.snapshot(dataset)?;
         let created = Time { sec: snapshot.phys().creation_time.cast_signed(), nsec: 0 };
         let attrs = Attrs {
-            generation: snapshot.guid().0,
+            generation: snapshot.snapshot_id().as_ref().map_or(0, generation),
             parent: ControlDir::Snapshots.id(),
             // nobody is let in by what is not the mode of the root
             mode: MODE & !0o777,
@@ -345,7 +345,7 @@ impl Ctldir {
 /// Returns the number of a file of a snapshot.
 fn shown(snapshot: &SnapshotInUse, object: ObjectId) -> Result<ObjectId, Error> {
     match object == snapshot.still.root() {
-        true => ids::snapshot_root(snapshot.dataset),
+        true => ids::snapshot_root(snapshot.id.object),
         false => ids::in_snapshot(snapshot.slot, object),
     }
 }
@@ -356,7 +356,12 @@ fn shown_attrs(snapshot: &SnapshotInUse, object: ObjectId, attrs: Attrs) -> Resu
         true => ControlDir::Snapshots.id(),
         false => shown(snapshot, attrs.parent)?,
     };
-    Ok(Attrs { generation: snapshot.guid.0, parent, ..attrs })
+    Ok(Attrs { generation: generation(&snapshot.id), parent, ..attrs })
+}
+
+/// Returns the generation of all files of a snapshot. It differs for one that is received again, also in the lower half, which is what the kernel keeps.
+fn generation(id: &SnapshotId) -> u64 {
+    id.guid.0 ^ id.creation_txg.0
 }
 
 fn now(env: &Env) -> Time {

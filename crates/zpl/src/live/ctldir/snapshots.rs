@@ -12,9 +12,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use base::{Env, Guid, ObjectId, tunable};
+use base::{Env, ObjectId, tunable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use pool::{Dataset, LongHold, Pool};
+use pool::{Dataset, LongHold, Pool, SnapshotId};
 
 use super::PoolSource;
 use crate::Error;
@@ -32,8 +32,7 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// A snapshot that is open.
 pub(in crate::live) struct OpenSnapshot {
-    pub(super) dataset: ObjectId,
-    pub(super) guid: Guid,
+    pub(super) id: SnapshotId,
     pub(super) slot: u16,
     pub(super) still: Still,
     uses: Mutex<Uses>,
@@ -75,7 +74,7 @@ impl OpenSnapshot {
     fn enter(self: &Arc<Self>, source: &PoolSource) -> Result<SnapshotInUse, Error> {
         let mut uses = self.uses.lock();
         if uses.count == 0 {
-            uses.hold = source.hold(self.dataset, self.guid)?;
+            uses.hold = source.hold(&self.id)?;
         }
         uses.count += 1;
         drop(uses);
@@ -105,9 +104,9 @@ impl PoolSource {
     }
 
     /// Holds a snapshot; nobody destroys one of a pool that is open for reading.
-    fn hold(&self, dataset: ObjectId, guid: Guid) -> Result<Option<LongHold>, Error> {
+    pub(super) fn hold(&self, id: &SnapshotId) -> Result<Option<LongHold>, Error> {
         match self {
-            PoolSource::Live(spa) => Ok(Some(spa.long_hold_snapshot(dataset, guid)?)),
+            PoolSource::Live(spa) => Ok(Some(spa.long_hold_snapshot(id)?)),
             PoolSource::Still(_) => Ok(None),
         }
     }
@@ -125,13 +124,12 @@ impl PoolSource {
 #[derive(Default)]
 struct Slots {
     all: Vec<Slot>,
-    by_snapshot: HashMap<(ObjectId, Guid), u16>,
+    by_snapshot: HashMap<SnapshotId, u16>,
 }
 
 #[derive(Clone, Copy)]
 struct Slot {
-    dataset: ObjectId,
-    guid: Guid,
+    id: SnapshotId,
     last: Instant,
 }
 
@@ -139,13 +137,13 @@ impl Slots {
     /// Returns the slot of a snapshot: the one that it had, an unused one, or that of another which is not open. `None` if there is none.
     fn take(
         &mut self,
-        (dataset, guid): (ObjectId, Guid),
+        id: SnapshotId,
         now: Instant,
         max: usize,
-        is_open: impl Fn(ObjectId, Guid) -> bool,
+        is_open: impl Fn(&SnapshotId) -> bool,
     ) -> Option<u16> {
-        let new = Slot { dataset, guid, last: now };
-        if let Some(slot) = self.by_snapshot.get(&(dataset, guid)) {
+        let new = Slot { id, last: now };
+        if let Some(slot) = self.by_snapshot.get(&id) {
             if let Some(known) = self.all.get_mut(usize::from(*slot) - 1) {
                 *known = new;
             }
@@ -155,20 +153,19 @@ impl Slots {
             self.all.push(new);
             self.all.len() - 1
         } else {
-            let unused = self.all.iter().enumerate().filter(|(_, slot)| !is_open(slot.dataset, slot.guid));
+            let unused = self.all.iter().enumerate().filter(|(_, slot)| !is_open(&slot.id));
             let at = unused.min_by_key(|(_, slot)| slot.last)?.0;
             let former = std::mem::replace(self.all.get_mut(at)?, new);
-            self.by_snapshot.remove(&(former.dataset, former.guid));
+            self.by_snapshot.remove(&former.id);
             at
         };
         let slot = u16::try_from(at + 1).ok()?;
-        self.by_snapshot.insert((dataset, guid), slot);
+        self.by_snapshot.insert(id, slot);
         Some(slot)
     }
 
-    fn get(&self, slot: u16) -> Option<(ObjectId, Guid)> {
-        let found = self.all.get(usize::from(slot).checked_sub(1)?)?;
-        Some((found.dataset, found.guid))
+    fn get(&self, slot: u16) -> Option<SnapshotId> {
+        Some(self.all.get(usize::from(slot).checked_sub(1)?)?.id)
     }
 }
 
@@ -240,46 +237,47 @@ impl Snapshots {
     /// As [`Snapshots::by_dataset`].
     pub(super) fn by_slot(&self, slot: u16) -> Result<SnapshotInUse, Error> {
         let found = self.shared.state.lock().slots.get(slot);
-        let (dataset, guid) = found.ok_or_else(|| Refusal::Stale.of(ObjectId(slot.into())))?;
-        self.enter(dataset, Some(guid))
+        let id = found.ok_or_else(|| Refusal::Stale.of(ObjectId(slot.into())))?;
+        self.enter(id.object, Some(id))
     }
 
-    fn enter(&self, dataset: ObjectId, guid: Option<Guid>) -> Result<SnapshotInUse, Error> {
+    fn enter(&self, dataset: ObjectId, wanted: Option<SnapshotId>) -> Result<SnapshotInUse, Error> {
+        let is_wanted = |id: &SnapshotId| wanted.as_ref().is_none_or(|wanted| wanted == id);
         let known = self.shared.state.lock().open.get(&dataset).cloned();
-        if let Some(known) = known.filter(|known| guid.is_none_or(|guid| guid == known.guid)) {
+        if let Some(known) = known.filter(|known| is_wanted(&known.id)) {
             match known.enter(&self.source) {
-                Err(Error::Pool(error)) if error.is_not_found() => self.close(dataset),
+                Err(Error::Pool(error)) if error.is_not_found() => self.close(&known.id),
                 entered => return entered,
             }
         }
         let found = self.snapshot(dataset)?;
-        if guid.is_some_and(|guid| guid != found.guid()) {
-            return Err(Refusal::Stale.of(dataset));
+        match found.snapshot_id().filter(is_wanted) {
+            Some(id) => self.open(&found, id),
+            None => Err(Refusal::Stale.of(dataset)),
         }
-        self.open(&found)
     }
 
     /// Opens a snapshot that is not open, unless somebody else does so meanwhile.
-    fn open(&self, snapshot: &Dataset) -> Result<SnapshotInUse, Error> {
-        let (dataset, guid) = (snapshot.id(), snapshot.guid());
+    fn open(&self, snapshot: &Dataset, id: SnapshotId) -> Result<SnapshotInUse, Error> {
+        let dataset = id.object;
         let stale = |error: Error| match error {
             Error::Pool(error) if error.is_not_found() => Refusal::Stale.of(dataset),
             error => error,
         };
-        let hold = self.source.hold(dataset, guid).map_err(stale)?;
+        let hold = self.source.hold(&id).map_err(stale)?;
         let acls = self.shared.state.lock().acls;
         let still = self.source.open(snapshot, acls)?;
         let now = self.env.instant();
         let mut state = self.shared.state.lock();
-        if let Some(other) = state.open.get(&dataset).filter(|other| other.guid == guid).cloned() {
+        if let Some(other) = state.open.get(&dataset).filter(|other| other.id == id).cloned() {
             drop(state);
             return other.enter(&self.source).map_err(stale);
         }
         let State { open, slots, .. } = &mut *state;
-        let is_open = |dataset, guid| open.get(&dataset).is_some_and(|one| one.guid == guid);
-        let slot = slots.take((dataset, guid), now, SLOTS_MAX, is_open).ok_or_else(|| Refusal::Busy.of(dataset))?;
+        let is_open = |id: &SnapshotId| open.get(&id.object).is_some_and(|one| one.id == *id);
+        let slot = slots.take(id, now, SLOTS_MAX, is_open).ok_or_else(|| Refusal::Busy.of(dataset))?;
         let uses = Mutex::new(Uses { count: 1, hold, last: now });
-        let opened = Arc::new(OpenSnapshot { dataset, guid, slot, still, uses, env: self.env.clone() });
+        let opened = Arc::new(OpenSnapshot { id, slot, still, uses, env: self.env.clone() });
         let closed = make_room(open);
         let former = open.insert(dataset, opened.clone());
         self.watch(&mut state);
@@ -298,9 +296,12 @@ impl Snapshots {
         self.shared.state.lock().open.contains_key(&dataset)
     }
 
-    /// Forgets a snapshot that is open; who uses it has it until then.
-    pub(super) fn close(&self, dataset: ObjectId) {
-        let closed = self.shared.state.lock().open.remove(&dataset);
+    /// Forgets a snapshot that is open, though not another one in the same object; who uses it has it until then.
+    pub(super) fn close(&self, id: &SnapshotId) {
+        let mut state = self.shared.state.lock();
+        let is_it = state.open.get(&id.object).is_some_and(|one| one.id == *id);
+        let closed = if is_it { state.open.remove(&id.object) } else { None };
+        drop(state);
         drop(closed);
     }
 
@@ -373,23 +374,29 @@ pub(super) fn take_idle(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use base::{Guid, Txg};
+
     use super::*;
+
+    fn snapshot(object: u64, guid: u64, txg: u64) -> SnapshotId {
+        SnapshotId { object: ObjectId(object), guid: Guid(guid), creation_txg: Txg(txg), dir: ObjectId(2) }
+    }
 
     #[test]
     fn a_slot_stays_with_its_snapshot_until_all_are_taken() {
         let (mut slots, begun) = (Slots::default(), Env::system().instant());
         let at = |n| begun + Duration::from_secs(n);
-        let none = |_, _| false;
-        let one = |n: u64| (ObjectId(n), Guid(n));
+        let none = |_: &SnapshotId| false;
+        let one = |n| snapshot(n, n, 1);
         assert_eq!([1, 2, 3].map(|n| slots.take(one(n), at(n), 3, none)), [Some(1), Some(2), Some(3)]);
         assert_eq!(slots.take(one(1), at(4), 3, none), Some(1));
-        // another snapshot in the same object
-        let other = (ObjectId(1), Guid(9));
-        assert_eq!(slots.take(other, at(5), 3, |dataset, _| dataset == ObjectId(2)), Some(3));
+        // received again into the same object
+        let other = snapshot(1, 1, 2);
+        assert_eq!(slots.take(other, at(5), 3, |id| id.object == ObjectId(2)), Some(3));
         assert_eq!((slots.get(1), slots.get(3)), (Some(one(1)), Some(other)));
         assert_eq!(slots.take(one(3), at(6), 3, none), Some(2));
         assert_eq!((slots.get(0), slots.get(4)), (None, None));
-        assert_eq!(slots.take(one(7), at(7), 3, |_, _| true), None);
+        assert_eq!(slots.take(one(7), at(7), 3, |_| true), None);
         assert_eq!(slots.by_snapshot.len(), 3);
     }
 }
