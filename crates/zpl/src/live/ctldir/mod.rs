@@ -346,7 +346,7 @@ impl Ctldir {
 fn shown(snapshot: &SnapshotInUse, object: ObjectId) -> Result<ObjectId, Error> {
     match object == snapshot.still.root() {
         true => ids::snapshot_root(snapshot.id.object),
-        false => ids::in_snapshot(snapshot.slot, object),
+        false => ids::in_snapshot(snapshot.lease.slot, object),
     }
 }
 

@@ -5,7 +5,7 @@
 //! destroyed, and the next one finds it gone. No view of the pool is kept.
 //!
 //! The files of a snapshot are known by the number of its slot. It keeps that when it is closed. Slots are used again when all are taken, the one
-//! that was unused for longest first: a file that the kernel still knows by the number has the generation of the former snapshot.
+//! that was unused for longest first, but none of a snapshot that somebody has open: a file that the kernel still knows by the number has the generation of the former snapshot.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -33,7 +33,7 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 /// A snapshot that is open.
 pub(in crate::live) struct OpenSnapshot {
     pub(super) id: SnapshotId,
-    pub(super) slot: u16,
+    pub(super) lease: Arc<Lease>,
     pub(super) still: Still,
     uses: Mutex<Uses>,
     env: Env,
@@ -120,6 +120,14 @@ impl PoolSource {
     }
 }
 
+/// The use of a slot by a snapshot that is open, also by more than one at a time: one that was closed while a file of it was open, and one that was
+/// opened after it. No other snapshot gets the slot until this is dropped.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Lease {
+    /// The number of the slot.
+    pub(super) slot: u16,
+}
+
 /// The snapshots that have had slots, by slot number less 1.
 #[derive(Default)]
 struct Slots {
@@ -127,41 +135,40 @@ struct Slots {
     by_snapshot: HashMap<SnapshotId, u16>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Slot {
     id: SnapshotId,
     last: Instant,
+    lease: Weak<Lease>,
 }
 
 impl Slots {
-    /// Returns the slot of a snapshot: the one that it had, an unused one, or that of another which is not open. `None` if there is none.
-    fn take(
-        &mut self,
-        id: SnapshotId,
-        now: Instant,
-        max: usize,
-        is_open: impl Fn(&SnapshotId) -> bool,
-    ) -> Option<u16> {
-        let new = Slot { id, last: now };
+    /// Returns the slot of a snapshot: the one that it had, an unused one, or that of another which nobody has open. `None` if there is none.
+    fn take(&mut self, id: SnapshotId, now: Instant, max: usize) -> Option<Arc<Lease>> {
         if let Some(slot) = self.by_snapshot.get(&id) {
-            if let Some(known) = self.all.get_mut(usize::from(*slot) - 1) {
-                *known = new;
-            }
-            return Some(*slot);
+            let known = self.all.get_mut(usize::from(*slot) - 1)?;
+            let lease = known.lease.upgrade().unwrap_or_else(|| Arc::new(Lease { slot: *slot }));
+            (known.last, known.lease) = (now, Arc::downgrade(&lease));
+            return Some(lease);
         }
-        let at = if self.all.len() < max {
-            self.all.push(new);
-            self.all.len() - 1
-        } else {
-            let unused = self.all.iter().enumerate().filter(|(_, slot)| !is_open(&slot.id));
-            let at = unused.min_by_key(|(_, slot)| slot.last)?.0;
-            let former = std::mem::replace(self.all.get_mut(at)?, new);
-            self.by_snapshot.remove(&former.id);
-            at
+        let new = |at: usize| {
+            let lease = Arc::new(Lease { slot: u16::try_from(at + 1).ok()? });
+            Some((Slot { id, last: now, lease: Arc::downgrade(&lease) }, lease))
         };
-        let slot = u16::try_from(at + 1).ok()?;
-        self.by_snapshot.insert(id, slot);
-        Some(slot)
+        let lease = if self.all.len() < max {
+            let (slot, lease) = new(self.all.len())?;
+            self.all.push(slot);
+            lease
+        } else {
+            let unused = self.all.iter().enumerate().filter(|(_, slot)| slot.lease.strong_count() == 0);
+            let at = unused.min_by_key(|(_, slot)| slot.last)?.0;
+            let (slot, lease) = new(at)?;
+            let former = std::mem::replace(self.all.get_mut(at)?, slot);
+            self.by_snapshot.remove(&former.id);
+            lease
+        };
+        self.by_snapshot.insert(id, lease.slot);
+        Some(lease)
     }
 
     fn get(&self, slot: u16) -> Option<SnapshotId> {
@@ -238,7 +245,9 @@ impl Snapshots {
     pub(super) fn by_slot(&self, slot: u16) -> Result<SnapshotInUse, Error> {
         let found = self.shared.state.lock().slots.get(slot);
         let id = found.ok_or_else(|| Refusal::Stale.of(ObjectId(slot.into())))?;
-        self.enter(id.object, Some(id))
+        let entered = self.enter(id.object, Some(id))?;
+        // another snapshot may have got the slot meanwhile
+        if entered.lease.slot == slot { Ok(entered) } else { Err(Refusal::Stale.of(id.object)) }
     }
 
     fn enter(&self, dataset: ObjectId, wanted: Option<SnapshotId>) -> Result<SnapshotInUse, Error> {
@@ -274,10 +283,9 @@ impl Snapshots {
             return other.enter(&self.source).map_err(stale);
         }
         let State { open, slots, .. } = &mut *state;
-        let is_open = |id: &SnapshotId| open.get(&id.object).is_some_and(|one| one.id == *id);
-        let slot = slots.take(id, now, SLOTS_MAX, is_open).ok_or_else(|| Refusal::Busy.of(dataset))?;
+        let lease = slots.take(id, now, SLOTS_MAX).ok_or_else(|| Refusal::Busy.of(dataset))?;
         let uses = Mutex::new(Uses { count: 1, hold, last: now });
-        let opened = Arc::new(OpenSnapshot { id, slot, still, uses, env: self.env.clone() });
+        let opened = Arc::new(OpenSnapshot { id, lease, still, uses, env: self.env.clone() });
         let closed = make_room(open);
         let former = open.insert(dataset, opened.clone());
         self.watch(&mut state);
@@ -385,18 +393,24 @@ mod tests {
     #[test]
     fn a_slot_stays_with_its_snapshot_until_all_are_taken() {
         let (mut slots, begun) = (Slots::default(), Env::system().instant());
-        let at = |n| begun + Duration::from_secs(n);
-        let none = |_: &SnapshotId| false;
+        let mut take = |id, n| slots.take(id, begun + Duration::from_secs(n), 3);
+        let slot = |lease: &Option<Arc<Lease>>| lease.as_ref().map(|lease| lease.slot);
         let one = |n| snapshot(n, n, 1);
-        assert_eq!([1, 2, 3].map(|n| slots.take(one(n), at(n), 3, none)), [Some(1), Some(2), Some(3)]);
-        assert_eq!(slots.take(one(1), at(4), 3, none), Some(1));
-        // received again into the same object
+        assert_eq!([1, 2, 3].map(|n| slot(&take(one(n), n))), [Some(1), Some(2), Some(3)]);
+        assert_eq!(slot(&take(one(1), 4)), Some(1));
+        let second = take(one(2), 5);
+        take(one(1), 6);
+        take(one(3), 7);
+        // received again into the same object; the slot that was unused for longest is somebody's
         let other = snapshot(1, 1, 2);
-        assert_eq!(slots.take(other, at(5), 3, |id| id.object == ObjectId(2)), Some(3));
-        assert_eq!((slots.get(1), slots.get(3)), (Some(one(1)), Some(other)));
-        assert_eq!(slots.take(one(3), at(6), 3, none), Some(2));
-        assert_eq!((slots.get(0), slots.get(4)), (None, None));
-        assert_eq!(slots.take(one(7), at(7), 3, |_| true), None);
-        assert_eq!(slots.by_snapshot.len(), 3);
+        assert_eq!((slot(&second), slot(&take(other, 8))), (Some(2), Some(1)));
+        // opened again while a file of it is open, and closed before that
+        drop(take(one(2), 1));
+        let (third, fourth) = (take(one(4), 9), take(other, 10));
+        assert_eq!((slot(&third), slot(&fourth), take(one(5), 11)), (Some(3), Some(1), None));
+        drop(second);
+        assert_eq!(slot(&take(one(5), 12)), Some(2));
+        assert_eq!((slots.get(1), slots.get(2), slots.get(3)), (Some(other), Some(one(5)), Some(one(4))));
+        assert_eq!((slots.get(0), slots.get(4), slots.by_snapshot.len()), (None, None, 3));
     }
 }
