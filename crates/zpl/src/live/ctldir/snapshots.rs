@@ -47,6 +47,21 @@ struct Uses {
     last: Instant,
 }
 
+impl Uses {
+    /// Counts one more use, if it is used.
+    fn enter_held(&mut self) -> bool {
+        let is_used = self.count > 0;
+        self.count += usize::from(is_used);
+        is_used
+    }
+
+    /// Counts the first use. Returns the hold of the former, which there is none of.
+    fn enter_with(&mut self, hold: Option<LongHold>) -> Option<LongHold> {
+        self.count = 1;
+        std::mem::replace(&mut self.hold, hold)
+    }
+}
+
 /// A snapshot in use, which is not destroyed until this is dropped.
 pub(in crate::live) struct SnapshotInUse(Arc<OpenSnapshot>);
 
@@ -72,18 +87,22 @@ impl Drop for SnapshotInUse {
 impl OpenSnapshot {
     /// Uses the snapshot, which is held if it was not used; an error if it is gone.
     fn enter(self: &Arc<Self>, source: &PoolSource) -> Result<SnapshotInUse, Error> {
-        let mut uses = self.uses.lock();
-        if uses.count == 0 {
-            uses.hold = source.hold(&self.id)?;
+        let is_held = self.uses.lock().enter_held();
+        if !is_held {
+            // may read from devices, so that nobody waits for it
+            let hold = source.hold(&self.id)?;
+            let mut uses = self.uses.lock();
+            // who entered meanwhile holds it as well
+            let surplus = if uses.enter_held() { hold } else { uses.enter_with(hold) };
+            drop(uses);
+            drop(surplus);
         }
-        uses.count += 1;
-        drop(uses);
         Ok(SnapshotInUse(self.clone()))
     }
 
-    /// Returns since when it is not used; `None` if it is.
+    /// Returns since when it is not used; `None` if it is, or somebody is about to use it.
     fn idle_since(&self) -> Option<Instant> {
-        let uses = self.uses.lock();
+        let uses = self.uses.try_lock()?;
         (uses.count == 0).then_some(uses.last)
     }
 }
