@@ -20,7 +20,7 @@ use super::PoolSource;
 use crate::Error;
 use crate::live::{AclKind, Refusal, Still};
 
-/// The number of snapshots that are open beside those in use.
+/// The number of snapshots that stay open while nobody uses them.
 pub(super) const OPEN_MAX: usize = 64;
 /// The number of decoded files that each of them keeps.
 const NODES_MAX: usize = 1 << 10;
@@ -37,6 +37,7 @@ pub(in crate::live) struct OpenSnapshot {
     pub(super) still: Still,
     uses: Mutex<Uses>,
     env: Env,
+    shared: Weak<Shared>,
 }
 
 /// The operations and open files that use a snapshot.
@@ -78,9 +79,16 @@ impl Drop for SnapshotInUse {
         let mut uses = self.0.uses.lock();
         uses.count -= 1;
         uses.last = self.0.env.instant();
-        let hold = if uses.count == 0 { uses.hold.take() } else { None };
+        if uses.count > 0 {
+            return;
+        }
+        let hold = uses.hold.take();
         drop(uses);
         drop(hold);
+        if let Some(shared) = self.0.shared.upgrade() {
+            let closed = make_room(&mut shared.state.lock().open);
+            drop(closed);
+        }
     }
 }
 
@@ -304,12 +312,12 @@ impl Snapshots {
         let State { open, slots, .. } = &mut *state;
         let lease = slots.take(id, now, SLOTS_MAX).ok_or_else(|| Refusal::Busy.of(dataset))?;
         let uses = Mutex::new(Uses { count: 1, hold, last: now });
-        let opened = Arc::new(OpenSnapshot { id, lease, still, uses, env: self.env.clone() });
-        let closed = make_room(open);
+        let shared = Arc::downgrade(&self.shared);
+        let opened = Arc::new(OpenSnapshot { id, lease, still, uses, env: self.env.clone(), shared });
         let former = open.insert(dataset, opened.clone());
         self.watch(&mut state);
         drop(state);
-        drop((closed, former));
+        drop(former);
         Ok(SnapshotInUse(opened))
     }
 
@@ -352,14 +360,15 @@ impl Drop for Snapshots {
     }
 }
 
-/// Takes out the one that is idle for longest, if there are many.
-fn make_room(open: &mut HashMap<ObjectId, Arc<OpenSnapshot>>) -> Option<Arc<OpenSnapshot>> {
-    if open.len() < OPEN_MAX {
-        return None;
+/// Takes out those that are idle for longest, if there are many.
+fn make_room(open: &mut HashMap<ObjectId, Arc<OpenSnapshot>>) -> Vec<Arc<OpenSnapshot>> {
+    if open.len() <= OPEN_MAX {
+        return Vec::new();
     }
-    let idle = open.iter().filter_map(|(dataset, one)| Some((one.idle_since()?, *dataset)));
-    let (_, dataset) = idle.min()?;
-    open.remove(&dataset)
+    let mut idle: Vec<_> = open.iter().filter_map(|(dataset, one)| Some((one.idle_since()?, *dataset))).collect();
+    idle.sort_unstable();
+    let surplus = idle.len().saturating_sub(OPEN_MAX);
+    idle.iter().take(surplus).filter_map(|(_, dataset)| open.remove(dataset)).collect()
 }
 
 /// Closes snapshots that were idle for long, until none is open.

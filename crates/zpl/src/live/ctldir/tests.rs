@@ -434,9 +434,32 @@ fn few_of_many_snapshots_are_open_and_none_for_long() {
     let idle = Duration::from_secs(300);
     let now = lab.spa.env().instant();
     let take = |now| take_idle(&mut lab.dir.snapshots.state().open, now, idle).len();
-    assert_eq!((take(now), take(now + 2 * idle), lab.open_count()), (0, OPEN_MAX - 1, 1));
+    assert_eq!((take(now), take(now + 2 * idle), lab.open_count()), (0, OPEN_MAX, 1));
     drop(handle);
     assert_eq!((take(lab.spa.env().instant() + 2 * idle), lab.open_count()), (1, 0));
+}
+
+#[test]
+fn no_more_are_open_when_many_are_not_in_use_any_more() {
+    let lab = Lab::new();
+    lab.write("f", "x");
+    let open = |n: usize| {
+        lab.snapshot(&format!("t/a@{n}"));
+        let file = lab.find(&format!(".zfs/snapshot/{n}/f")).unwrap();
+        lab.dir.open(&ROOT, file, READ).unwrap()
+    };
+    let handles: Vec<Handle> = (0..OPEN_MAX + 9).map(open).collect();
+    assert_eq!(lab.open_count(), OPEN_MAX + 9);
+    let (first, last) = (handles[0].id(), handles[OPEN_MAX + 8].id());
+    let mut handles = handles.into_iter();
+    handles.by_ref().take(5).for_each(drop);
+    // one more, which is idle
+    lab.snapshot("t/a@one");
+    assert!(lab.find(".zfs/snapshot/one/f").is_ok());
+    assert_eq!(lab.open_count(), OPEN_MAX + 10);
+    handles.for_each(drop);
+    assert_eq!(lab.open_count(), OPEN_MAX);
+    assert_eq!((lab.read(first), lab.read(last), lab.open_count()), (Ok("x".into()), Ok("x".into()), OPEN_MAX));
 }
 
 /// Blocks that are freed are not used again while a view of the pool is kept.
