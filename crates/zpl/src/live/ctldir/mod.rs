@@ -217,9 +217,9 @@ impl Ctldir {
             parent: ControlDir::Root.id(),
             ..made_up(self.born)
         };
-        match (dir, self.live.shares()) {
-            (ControlDir::Root, _) => Ok(Attrs { parent: self.live.root(), ..own(0, 1, self.born) }),
-            (ControlDir::Snapshots, _) => {
+        match dir {
+            ControlDir::Root => Ok(Attrs { parent: self.live.root(), ..own(0, 1, self.born) }),
+            ControlDir::Snapshots => {
                 let head = self.snapshots.head()?;
                 let changed = head.dir().snapshots_changed()?.map_or(self.born, |(sec, nsec)| Time {
                     sec: sec.cast_signed(),
@@ -227,15 +227,17 @@ impl Ctldir {
                 });
                 Ok(own(2, 2 + head.snapshot_count()? as u64, changed))
             }
-            (ControlDir::Shares, Some(shares)) => {
-                Ok(Attrs { parent: ControlDir::Root.id(), ..self.live.attrs(shares)? })
-            }
-            (ControlDir::Shares, None) => Ok(own(2, 2, self.born)),
+            ControlDir::Shares => match self.live.shares() {
+                Some(shares) => Ok(Attrs { parent: ControlDir::Root.id(), ..self.live.attrs(shares)? }),
+                None => Ok(own(2, 2, self.born)),
+            },
         }
     }
 
     fn control_stat(&self, dir: ControlDir) -> Result<Stat, Error> {
-        if let (ControlDir::Shares, Some(shares)) = (dir, self.live.shares()) {
+        if dir == ControlDir::Shares
+            && let Some(shares) = self.live.shares()
+        {
             let attrs = self.control_attrs(dir)?;
             return Ok(Stat { attrs, inode: dir.id().0, ..self.live.getattr(shares)? });
         }
