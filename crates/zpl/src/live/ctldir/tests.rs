@@ -374,6 +374,22 @@ fn a_snapshot_leaves_with_a_promoted_clone() {
     assert_eq!(lab.open_count(), 0);
 }
 
+/// As the kernel tells of the end of a use after the program has closed its file.
+#[test]
+fn a_snapshot_is_destroyed_when_its_last_use_ends_a_moment_later() {
+    let lab = Lab::new();
+    lab.write("f", "x");
+    lab.snapshot("t/a@s");
+    let handle = lab.dir.open(&ROOT, lab.find(".zfs/snapshot/s/f").unwrap(), READ).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(handle);
+        });
+        assert_eq!(lab.destroy("t/a@s"), Ok(()));
+    });
+}
+
 #[test]
 fn numbers_that_lead_nowhere_are_stale() {
     let lab = Lab::new();
