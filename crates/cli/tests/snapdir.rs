@@ -186,6 +186,15 @@ fn mkdir_rmdir_and_mv_change_snapshots_where_they_may() {
         let ran = as_user(line);
         assert!(ran.status == Some(1) && ran.err.contains("Operation not permitted"), "{line}: {ran:?}");
     }
+    // neither may root without the capability, as of a container
+    for line in [
+        "mkdir $R/t/a/.zfs/snapshot/u",
+        "rmdir $R/t/a/.zfs/snapshot/q",
+        "mv $R/t/a/.zfs/snapshot/q $R/t/a/.zfs/snapshot/u",
+    ] {
+        let ran = world.run(&format!("setpriv --bounding-set -sys_admin {line}"));
+        assert!(ran.status == Some(1) && ran.err.contains("Operation not permitted"), "{line}: {ran:?}");
+    }
     assert_eq!(names(&snapshot), ["q"]);
     world.check();
     let Some(world) = World::new() else { return };

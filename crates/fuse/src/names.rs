@@ -68,10 +68,19 @@ impl Served {
 
     fn make_in(&self, pinned: &Pinned, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
         let (dir, name) = (self.file(pinned, dir)?, name.as_bytes());
-        // whether the bit may be set depends on the caller's groups
-        let caller = if new.mode & S_ISGID == 0 { self.caller(req) } else { self.own_groups(req) };
+        let caller = match pinned.is_told(dir) {
+            // whether the bit may be set depends on the caller's groups
+            true if new.mode & S_ISGID != 0 => self.own_groups(req),
+            _ => self.changer_in(pinned, req, dir),
+        };
         let (id, _) = pinned.create(&caller, dir, name, new).map_err(|error| error.errno())?;
         self.entry(pinned, id, Some((dir, name)))
+    }
+
+    /// Returns the caller of a change in a directory. In one of whose changes nobody tells it is a command (`.zfs/snapshot`), and who may give it
+    /// does not depend on what the kernel has decided about files.
+    fn changer_in(&self, pinned: &Pinned, req: &Request, dir: ObjectId) -> Cred {
+        if pinned.is_told(dir) { self.caller(req) } else { self.real_caller(req) }
     }
 
     /// Returns the caller with the groups that he has, and without the capability to set bits for others.
@@ -151,7 +160,7 @@ impl Served {
         let pinned = self.pin_for(dir)?;
         let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
         let victim = self.hold_known(&pinned, dir, name);
-        pinned.rmdir(&self.caller(req), dir, name).map_err(|error| error.errno())?;
+        pinned.rmdir(&self.changer_in(&pinned, req, dir), dir, name).map_err(|error| error.errno())?;
         self.removed(&pinned, victim, dir, name);
         Ok(())
     }
@@ -177,7 +186,7 @@ impl Served {
             _ => return Err(Errno::EINVAL),
         };
         let (source, target) = (self.hold_known(&pinned, dir, name), self.hold_known(&pinned, to_dir, to_name));
-        let caller = self.caller(req);
+        let caller = self.changer_in(&pinned, req, dir);
         pinned.rename(&caller, dir, name, to_dir, to_name, mode).map_err(|error| error.errno())?;
         if let Some(source) = &source {
             self.known.renamed(source.id(), (dir, name), Some((to_dir, to_name)));

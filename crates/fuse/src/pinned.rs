@@ -43,7 +43,7 @@ impl Pinned {
         match self.attrs(id) {
             Ok(attrs) if attrs.generation == generation => Ok(()),
             Ok(_) => Err(Errno::ESTALE),
-            Err(error) if error.errno() == Errno::ENOENT => Err(Errno::ESTALE),
+            Err(error) if matches!(error.errno(), Errno::ENOENT | Errno::ESTALE) => Err(Errno::ESTALE),
             // what cannot be read fails by itself
             Err(_) => Ok(()),
         }

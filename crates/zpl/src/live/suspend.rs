@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::ObjectId;
 use parking_lot::{Condvar, Mutex};
@@ -54,6 +54,13 @@ struct Inner {
     changed: Condvar,
     files: Mutex<Files>,
     told: Mutex<Option<Arc<Told>>>,
+    /// The directory of shares, 0 if there is none: the same until the contents are replaced.
+    shares: AtomicU64,
+}
+
+/// Returns the number of the directory of shares, 0 if there is none.
+fn shares_of(zfs: &Zfs) -> u64 {
+    zfs.fs().shares().map_or(0, |id| id.0)
 }
 
 struct State {
@@ -308,6 +315,7 @@ impl Suspend for Inner {
         }
         let mut state = self.state.lock();
         if let Ok((zfs, mounted)) = opened {
+            self.shares.store(shares_of(&zfs), Ordering::Relaxed);
             (state.zfs, state.mounted) = (Some(zfs), mounted);
         }
         state.suspended = false;
@@ -327,6 +335,7 @@ impl Suspendable {
     #[must_use]
     pub fn new(zfs: Zfs) -> Suspendable {
         let (spa, dataset, root) = (zfs.spa().clone(), zfs.fs().objset().id(), zfs.fs().root());
+        let shares = shares_of(&zfs);
         let state = State { suspended: false, users: 0, zfs: Some(zfs), temporary: None, mounted: None };
         let inner = Arc::new(Inner {
             spa: spa.clone(),
@@ -336,6 +345,7 @@ impl Suspendable {
             changed: Condvar::new(),
             files: Mutex::default(),
             told: Mutex::default(),
+            shares: AtomicU64::new(shares),
         });
         let user: std::sync::Weak<Inner> = Arc::downgrade(&inner);
         spa.suspend_with(user);
@@ -501,7 +511,8 @@ impl Vfs for Suspendable {
     }
 
     fn shares(&self) -> Option<ObjectId> {
-        self.0.pin().ok().and_then(|pin| pin.shares())
+        let shares = self.0.shares.load(Ordering::Relaxed);
+        (shares != 0).then_some(ObjectId(shares))
     }
 
     fn acl_kind(&self) -> AclKind {

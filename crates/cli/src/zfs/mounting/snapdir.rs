@@ -7,9 +7,12 @@ use base::Errno;
 use control::{Caller, Control, Ioc};
 use nvlist::NvList;
 use pool::Spa;
-use zpl::live::{Cred, SnapshotAdmin};
+use zpl::live::{Caps, Cred, SnapshotAdmin};
 
 use crate::names::pool_of;
+
+/// The user whose requests need a capability.
+const ROOT: u32 = 0;
 
 /// Requests to a pool.
 struct Requests {
@@ -25,12 +28,22 @@ pub(crate) fn admin(spa: &Arc<Spa>) -> Arc<dyn SnapshotAdmin> {
 
 impl Requests {
     fn call(&self, cred: &Cred, ioc: Ioc, name: &str, input: &NvList) -> Result<(), Errno> {
-        let Cred { uid, gid, groups, .. } = cred.clone();
-        // capabilities do not count: those of a mount stand for what the kernel has decided about files
-        let caller = Caller { uid, gid, groups, real_uid: uid, ..Caller::default() };
+        let caller = caller(cred)?;
         ioc.check_caller(&caller, self.owner).map_err(|error| error.errno())?;
         Control::new(self.spa.clone(), caller).call(ioc, name, input).map(|_| ()).map_err(|failed| failed.errno)
     }
+}
+
+/// Returns who makes the request.
+///
+/// # Errors
+/// EPERM for root without the capability (OpenZFS: `secpolicy_zfs`), as in a container. Other users make requests for what they are.
+fn caller(cred: &Cred) -> Result<Caller, Errno> {
+    if cred.uid == ROOT && !cred.has(Caps::SYS_ADMIN) {
+        return Err(Errno::EPERM);
+    }
+    let Cred { uid, gid, groups, .. } = cred.clone();
+    Ok(Caller { uid, gid, groups, real_uid: uid, ..Caller::default() })
 }
 
 /// The list of a request about one snapshot.
@@ -54,5 +67,18 @@ impl SnapshotAdmin for Requests {
         let mut input = NvList::new();
         input.insert("target", to);
         self.call(cred, Ioc::Rename, from, &input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_needs_the_capability() {
+        let uid = |cred: &Cred| caller(cred).map(|caller| caller.uid);
+        assert_eq!(uid(&Cred::ROOT), Ok(0));
+        assert_eq!(uid(&Cred::user(0, 0, []).with_caps(Caps::DAC_OVERRIDE)), Err(Errno::EPERM));
+        assert_eq!(uid(&Cred::user(7, 7, [])), Ok(7));
     }
 }

@@ -92,7 +92,7 @@ fn negative(space: Space) -> Delta {
 
 impl Spa {
     /// Destroys snapshots, all of them or none; those that do not exist are skipped. With `defer`, those that are held or have clones are only
-    /// marked, and are destroyed with their last hold and clone.
+    /// marked, and are destroyed with their last hold and clone. Waits for about a second for mounts of this process that use one.
     ///
     /// # Errors
     /// [`Error::Many`], with an error for each name that cannot be: [`Refusal::Busy`] while it is read, [`Refusal::Held`],
@@ -101,6 +101,7 @@ impl Spa {
         if names.is_empty() {
             return Ok(());
         }
+        self.await_mounts(names);
         let (names, _frozen) = (names.to_vec(), self.freeze_holds());
         self.sync_task(move |cx| cx.spa.destroy_listed(cx, &names, defer))
     }

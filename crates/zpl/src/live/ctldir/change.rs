@@ -36,7 +36,9 @@ impl Ctldir {
         let admin = self.admin()?;
         let snapshot = self.find_snapshot(name)?;
         admin.destroy(cred, snapshot.name()).map_err(failed(snapshot.name()))?;
-        self.snapshots.close(snapshot.id());
+        if let Some(id) = snapshot.snapshot_id() {
+            self.snapshots.close(&id);
+        }
         Ok(())
     }
 

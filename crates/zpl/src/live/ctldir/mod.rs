@@ -15,8 +15,8 @@
 //!
 //! # What changes
 //! A snapshot's files never change; snapshots come and go, by whatever command. So names in `.zfs` and in `.zfs/snapshot`, and attributes
-//! of these directories, are asked for each time ([`Vfs::is_told`]), whereas everything inside of a snapshot is cached. Those files have the guid of the snapshot
-//! as their generation, since objects and slots are used again. One that the kernel knows of a snapshot that was destroyed fails with ESTALE.
+//! of these directories, are asked for each time ([`Vfs::is_told`]), whereas everything inside of a snapshot is cached. Those files have a generation
+//! that is the snapshot's, since objects and slots are used again. One that the kernel knows of a snapshot that was destroyed fails with ESTALE.
 //!
 //! # Use
 //! A snapshot is held while one of its files is open, or an operation is under way: then it is not destroyed (EBUSY). A working directory in
@@ -42,7 +42,7 @@ mod vfs;
 use std::sync::Arc;
 
 use base::{Env, Errno, ObjectId};
-use pool::{Pool, Spa};
+use pool::{Pool, SnapshotId, Spa};
 
 use super::{Cred, Refusal, Stat, Vfs};
 use crate::{Attrs, DirEntry, Error, FileFlags, Fuid, Kind, ReadDir, Time};
@@ -217,9 +217,9 @@ impl Ctldir {
             parent: ControlDir::Root.id(),
             ..made_up(self.born)
         };
-        match (dir, self.live.shares()) {
-            (ControlDir::Root, _) => Ok(Attrs { parent: self.live.root(), ..own(0, 1, self.born) }),
-            (ControlDir::Snapshots, _) => {
+        match dir {
+            ControlDir::Root => Ok(Attrs { parent: self.live.root(), ..own(0, 1, self.born) }),
+            ControlDir::Snapshots => {
                 let head = self.snapshots.head()?;
                 let changed = head.dir().snapshots_changed()?.map_or(self.born, |(sec, nsec)| Time {
                     sec: sec.cast_signed(),
@@ -227,15 +227,17 @@ impl Ctldir {
                 });
                 Ok(own(2, 2 + head.snapshot_count()? as u64, changed))
             }
-            (ControlDir::Shares, Some(shares)) => {
-                Ok(Attrs { parent: ControlDir::Root.id(), ..self.live.attrs(shares)? })
-            }
-            (ControlDir::Shares, None) => Ok(own(2, 2, self.born)),
+            ControlDir::Shares => match self.live.shares() {
+                Some(shares) => Ok(Attrs { parent: ControlDir::Root.id(), ..self.live.attrs(shares)? }),
+                None => Ok(own(2, 2, self.born)),
+            },
         }
     }
 
     fn control_stat(&self, dir: ControlDir) -> Result<Stat, Error> {
-        if let (ControlDir::Shares, Some(shares)) = (dir, self.live.shares()) {
+        if dir == ControlDir::Shares
+            && let Some(shares) = self.live.shares()
+        {
             let attrs = self.control_attrs(dir)?;
             return Ok(Stat { attrs, inode: dir.id().0, ..self.live.getattr(shares)? });
         }
@@ -253,7 +255,7 @@ impl Ctldir {
         let snapshot = self.snapshots.snapshot(dataset)?;
         let created = Time { sec: snapshot.phys().creation_time.cast_signed(), nsec: 0 };
         let attrs = Attrs {
-            generation: snapshot.guid().0,
+            generation: snapshot.snapshot_id().as_ref().map_or(0, generation),
             parent: ControlDir::Snapshots.id(),
             // nobody is let in by what is not the mode of the root
             mode: MODE & !0o777,
@@ -345,8 +347,8 @@ impl Ctldir {
 /// Returns the number of a file of a snapshot.
 fn shown(snapshot: &SnapshotInUse, object: ObjectId) -> Result<ObjectId, Error> {
     match object == snapshot.still.root() {
-        true => ids::snapshot_root(snapshot.dataset),
-        false => ids::in_snapshot(snapshot.slot, object),
+        true => ids::snapshot_root(snapshot.id.object),
+        false => ids::in_snapshot(snapshot.lease.slot, object),
     }
 }
 
@@ -356,7 +358,12 @@ fn shown_attrs(snapshot: &SnapshotInUse, object: ObjectId, attrs: Attrs) -> Resu
         true => ControlDir::Snapshots.id(),
         false => shown(snapshot, attrs.parent)?,
     };
-    Ok(Attrs { generation: snapshot.guid.0, parent, ..attrs })
+    Ok(Attrs { generation: generation(&snapshot.id), parent, ..attrs })
+}
+
+/// Returns the generation of all files of a snapshot. It differs for one that is received again, also in the lower half, which is what the kernel keeps.
+fn generation(id: &SnapshotId) -> u64 {
+    id.guid.0 ^ id.creation_txg.0
 }
 
 fn now(env: &Env) -> Time {

@@ -5,22 +5,22 @@
 //! destroyed, and the next one finds it gone. No view of the pool is kept.
 //!
 //! The files of a snapshot are known by the number of its slot. It keeps that when it is closed. Slots are used again when all are taken, the one
-//! that was unused for longest first: a file that the kernel still knows by the number has the generation of the former snapshot.
+//! that was unused for longest first, but none of a snapshot that somebody has open: a file that the kernel still knows by the number has the generation of the former snapshot.
 
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use base::{Env, Guid, ObjectId, tunable};
+use base::{Env, ObjectId, tunable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use pool::{Dataset, LongHold, Pool};
+use pool::{Dataset, LongHold, Pool, SnapshotId};
 
 use super::PoolSource;
 use crate::Error;
 use crate::live::{AclKind, Refusal, Still};
 
-/// The number of snapshots that are open beside those in use.
+/// The number of snapshots that stay open while nobody uses them.
 pub(super) const OPEN_MAX: usize = 64;
 /// The number of decoded files that each of them keeps.
 const NODES_MAX: usize = 1 << 10;
@@ -32,12 +32,12 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 
 /// A snapshot that is open.
 pub(in crate::live) struct OpenSnapshot {
-    pub(super) dataset: ObjectId,
-    pub(super) guid: Guid,
-    pub(super) slot: u16,
+    pub(super) id: SnapshotId,
+    pub(super) lease: Arc<Lease>,
     pub(super) still: Still,
     uses: Mutex<Uses>,
     env: Env,
+    shared: Weak<Shared>,
 }
 
 /// The operations and open files that use a snapshot.
@@ -46,6 +46,21 @@ struct Uses {
     /// There while it is used.
     hold: Option<LongHold>,
     last: Instant,
+}
+
+impl Uses {
+    /// Counts one more use, if it is used.
+    fn enter_held(&mut self) -> bool {
+        let is_used = self.count > 0;
+        self.count += usize::from(is_used);
+        is_used
+    }
+
+    /// Counts the first use. Returns the hold of the former, which there is none of.
+    fn enter_with(&mut self, hold: Option<LongHold>) -> Option<LongHold> {
+        self.count = 1;
+        std::mem::replace(&mut self.hold, hold)
+    }
 }
 
 /// A snapshot in use, which is not destroyed until this is dropped.
@@ -64,27 +79,38 @@ impl Drop for SnapshotInUse {
         let mut uses = self.0.uses.lock();
         uses.count -= 1;
         uses.last = self.0.env.instant();
-        let hold = if uses.count == 0 { uses.hold.take() } else { None };
+        if uses.count > 0 {
+            return;
+        }
+        let hold = uses.hold.take();
         drop(uses);
         drop(hold);
+        if let Some(shared) = self.0.shared.upgrade() {
+            let closed = make_room(&mut shared.state.lock().open);
+            drop(closed);
+        }
     }
 }
 
 impl OpenSnapshot {
     /// Uses the snapshot, which is held if it was not used; an error if it is gone.
     fn enter(self: &Arc<Self>, source: &PoolSource) -> Result<SnapshotInUse, Error> {
-        let mut uses = self.uses.lock();
-        if uses.count == 0 {
-            uses.hold = source.hold(self.dataset, self.guid)?;
+        let is_held = self.uses.lock().enter_held();
+        if !is_held {
+            // may read from devices, so that nobody waits for it
+            let hold = source.hold(&self.id)?;
+            let mut uses = self.uses.lock();
+            // who entered meanwhile holds it as well
+            let surplus = if uses.enter_held() { hold } else { uses.enter_with(hold) };
+            drop(uses);
+            drop(surplus);
         }
-        uses.count += 1;
-        drop(uses);
         Ok(SnapshotInUse(self.clone()))
     }
 
-    /// Returns since when it is not used; `None` if it is.
+    /// Returns since when it is not used; `None` if it is, or somebody is about to use it.
     fn idle_since(&self) -> Option<Instant> {
-        let uses = self.uses.lock();
+        let uses = self.uses.try_lock()?;
         (uses.count == 0).then_some(uses.last)
     }
 }
@@ -105,9 +131,9 @@ impl PoolSource {
     }
 
     /// Holds a snapshot; nobody destroys one of a pool that is open for reading.
-    fn hold(&self, dataset: ObjectId, guid: Guid) -> Result<Option<LongHold>, Error> {
+    pub(super) fn hold(&self, id: &SnapshotId) -> Result<Option<LongHold>, Error> {
         match self {
-            PoolSource::Live(spa) => Ok(Some(spa.long_hold_snapshot(dataset, guid)?)),
+            PoolSource::Live(spa) => Ok(Some(spa.long_hold_snapshot(id)?)),
             PoolSource::Still(_) => Ok(None),
         }
     }
@@ -121,54 +147,59 @@ impl PoolSource {
     }
 }
 
+/// The use of a slot by a snapshot that is open, also by more than one at a time: one that was closed while a file of it was open, and one that was
+/// opened after it. No other snapshot gets the slot until this is dropped.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Lease {
+    /// The number of the slot.
+    pub(super) slot: u16,
+}
+
 /// The snapshots that have had slots, by slot number less 1.
 #[derive(Default)]
 struct Slots {
     all: Vec<Slot>,
-    by_snapshot: HashMap<(ObjectId, Guid), u16>,
+    by_snapshot: HashMap<SnapshotId, u16>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Slot {
-    dataset: ObjectId,
-    guid: Guid,
+    id: SnapshotId,
     last: Instant,
+    lease: Weak<Lease>,
 }
 
 impl Slots {
-    /// Returns the slot of a snapshot: the one that it had, an unused one, or that of another which is not open. `None` if there is none.
-    fn take(
-        &mut self,
-        (dataset, guid): (ObjectId, Guid),
-        now: Instant,
-        max: usize,
-        is_open: impl Fn(ObjectId, Guid) -> bool,
-    ) -> Option<u16> {
-        let new = Slot { dataset, guid, last: now };
-        if let Some(slot) = self.by_snapshot.get(&(dataset, guid)) {
-            if let Some(known) = self.all.get_mut(usize::from(*slot) - 1) {
-                *known = new;
-            }
-            return Some(*slot);
+    /// Returns the slot of a snapshot: the one that it had, an unused one, or that of another which nobody has open. `None` if there is none.
+    fn take(&mut self, id: SnapshotId, now: Instant, max: usize) -> Option<Arc<Lease>> {
+        if let Some(slot) = self.by_snapshot.get(&id) {
+            let known = self.all.get_mut(usize::from(*slot) - 1)?;
+            let lease = known.lease.upgrade().unwrap_or_else(|| Arc::new(Lease { slot: *slot }));
+            (known.last, known.lease) = (now, Arc::downgrade(&lease));
+            return Some(lease);
         }
-        let at = if self.all.len() < max {
-            self.all.push(new);
-            self.all.len() - 1
-        } else {
-            let unused = self.all.iter().enumerate().filter(|(_, slot)| !is_open(slot.dataset, slot.guid));
-            let at = unused.min_by_key(|(_, slot)| slot.last)?.0;
-            let former = std::mem::replace(self.all.get_mut(at)?, new);
-            self.by_snapshot.remove(&(former.dataset, former.guid));
-            at
+        let new = |at: usize| {
+            let lease = Arc::new(Lease { slot: u16::try_from(at + 1).ok()? });
+            Some((Slot { id, last: now, lease: Arc::downgrade(&lease) }, lease))
         };
-        let slot = u16::try_from(at + 1).ok()?;
-        self.by_snapshot.insert((dataset, guid), slot);
-        Some(slot)
+        let lease = if self.all.len() < max {
+            let (slot, lease) = new(self.all.len())?;
+            self.all.push(slot);
+            lease
+        } else {
+            let unused = self.all.iter().enumerate().filter(|(_, slot)| slot.lease.strong_count() == 0);
+            let at = unused.min_by_key(|(_, slot)| slot.last)?.0;
+            let (slot, lease) = new(at)?;
+            let former = std::mem::replace(self.all.get_mut(at)?, slot);
+            self.by_snapshot.remove(&former.id);
+            lease
+        };
+        self.by_snapshot.insert(id, lease.slot);
+        Some(lease)
     }
 
-    fn get(&self, slot: u16) -> Option<(ObjectId, Guid)> {
-        let found = self.all.get(usize::from(slot).checked_sub(1)?)?;
-        Some((found.dataset, found.guid))
+    fn get(&self, slot: u16) -> Option<SnapshotId> {
+        Some(self.all.get(usize::from(slot).checked_sub(1)?)?.id)
     }
 }
 
@@ -240,51 +271,53 @@ impl Snapshots {
     /// As [`Snapshots::by_dataset`].
     pub(super) fn by_slot(&self, slot: u16) -> Result<SnapshotInUse, Error> {
         let found = self.shared.state.lock().slots.get(slot);
-        let (dataset, guid) = found.ok_or_else(|| Refusal::Stale.of(ObjectId(slot.into())))?;
-        self.enter(dataset, Some(guid))
+        let id = found.ok_or_else(|| Refusal::Stale.of(ObjectId(slot.into())))?;
+        let entered = self.enter(id.object, Some(id))?;
+        // another snapshot may have got the slot meanwhile
+        if entered.lease.slot == slot { Ok(entered) } else { Err(Refusal::Stale.of(id.object)) }
     }
 
-    fn enter(&self, dataset: ObjectId, guid: Option<Guid>) -> Result<SnapshotInUse, Error> {
+    fn enter(&self, dataset: ObjectId, wanted: Option<SnapshotId>) -> Result<SnapshotInUse, Error> {
+        let is_wanted = |id: &SnapshotId| wanted.as_ref().is_none_or(|wanted| wanted == id);
         let known = self.shared.state.lock().open.get(&dataset).cloned();
-        if let Some(known) = known.filter(|known| guid.is_none_or(|guid| guid == known.guid)) {
+        if let Some(known) = known.filter(|known| is_wanted(&known.id)) {
             match known.enter(&self.source) {
-                Err(Error::Pool(error)) if error.is_not_found() => self.close(dataset),
+                Err(Error::Pool(error)) if error.is_not_found() => self.close(&known.id),
                 entered => return entered,
             }
         }
         let found = self.snapshot(dataset)?;
-        if guid.is_some_and(|guid| guid != found.guid()) {
-            return Err(Refusal::Stale.of(dataset));
+        match found.snapshot_id().filter(is_wanted) {
+            Some(id) => self.open(&found, id),
+            None => Err(Refusal::Stale.of(dataset)),
         }
-        self.open(&found)
     }
 
     /// Opens a snapshot that is not open, unless somebody else does so meanwhile.
-    fn open(&self, snapshot: &Dataset) -> Result<SnapshotInUse, Error> {
-        let (dataset, guid) = (snapshot.id(), snapshot.guid());
+    fn open(&self, snapshot: &Dataset, id: SnapshotId) -> Result<SnapshotInUse, Error> {
+        let dataset = id.object;
         let stale = |error: Error| match error {
             Error::Pool(error) if error.is_not_found() => Refusal::Stale.of(dataset),
             error => error,
         };
-        let hold = self.source.hold(dataset, guid).map_err(stale)?;
+        let hold = self.source.hold(&id).map_err(stale)?;
         let acls = self.shared.state.lock().acls;
         let still = self.source.open(snapshot, acls)?;
         let now = self.env.instant();
         let mut state = self.shared.state.lock();
-        if let Some(other) = state.open.get(&dataset).filter(|other| other.guid == guid).cloned() {
+        if let Some(other) = state.open.get(&dataset).filter(|other| other.id == id).cloned() {
             drop(state);
             return other.enter(&self.source).map_err(stale);
         }
         let State { open, slots, .. } = &mut *state;
-        let is_open = |dataset, guid| open.get(&dataset).is_some_and(|one| one.guid == guid);
-        let slot = slots.take((dataset, guid), now, SLOTS_MAX, is_open).ok_or_else(|| Refusal::Busy.of(dataset))?;
+        let lease = slots.take(id, now, SLOTS_MAX).ok_or_else(|| Refusal::Busy.of(dataset))?;
         let uses = Mutex::new(Uses { count: 1, hold, last: now });
-        let opened = Arc::new(OpenSnapshot { dataset, guid, slot, still, uses, env: self.env.clone() });
-        let closed = make_room(open);
+        let shared = Arc::downgrade(&self.shared);
+        let opened = Arc::new(OpenSnapshot { id, lease, still, uses, env: self.env.clone(), shared });
         let former = open.insert(dataset, opened.clone());
         self.watch(&mut state);
         drop(state);
-        drop((closed, former));
+        drop(former);
         Ok(SnapshotInUse(opened))
     }
 
@@ -298,9 +331,12 @@ impl Snapshots {
         self.shared.state.lock().open.contains_key(&dataset)
     }
 
-    /// Forgets a snapshot that is open; who uses it has it until then.
-    pub(super) fn close(&self, dataset: ObjectId) {
-        let closed = self.shared.state.lock().open.remove(&dataset);
+    /// Forgets a snapshot that is open, though not another one in the same object; who uses it has it until then.
+    pub(super) fn close(&self, id: &SnapshotId) {
+        let mut state = self.shared.state.lock();
+        let is_it = state.open.get(&id.object).is_some_and(|one| one.id == *id);
+        let closed = if is_it { state.open.remove(&id.object) } else { None };
+        drop(state);
         drop(closed);
     }
 
@@ -324,14 +360,15 @@ impl Drop for Snapshots {
     }
 }
 
-/// Takes out the one that is idle for longest, if there are many.
-fn make_room(open: &mut HashMap<ObjectId, Arc<OpenSnapshot>>) -> Option<Arc<OpenSnapshot>> {
-    if open.len() < OPEN_MAX {
-        return None;
+/// Takes out those that are idle for longest, if there are many.
+fn make_room(open: &mut HashMap<ObjectId, Arc<OpenSnapshot>>) -> Vec<Arc<OpenSnapshot>> {
+    if open.len() <= OPEN_MAX {
+        return Vec::new();
     }
-    let idle = open.iter().filter_map(|(dataset, one)| Some((one.idle_since()?, *dataset)));
-    let (_, dataset) = idle.min()?;
-    open.remove(&dataset)
+    let mut idle: Vec<_> = open.iter().filter_map(|(dataset, one)| Some((one.idle_since()?, *dataset))).collect();
+    idle.sort_unstable();
+    let surplus = idle.len().saturating_sub(OPEN_MAX);
+    idle.iter().take(surplus).filter_map(|(_, dataset)| open.remove(dataset)).collect()
 }
 
 /// Closes snapshots that were idle for long, until none is open.
@@ -373,23 +410,35 @@ pub(super) fn take_idle(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use base::{Guid, Txg};
+
     use super::*;
+
+    fn snapshot(object: u64, guid: u64, txg: u64) -> SnapshotId {
+        SnapshotId { object: ObjectId(object), guid: Guid(guid), creation_txg: Txg(txg), dir: ObjectId(2) }
+    }
 
     #[test]
     fn a_slot_stays_with_its_snapshot_until_all_are_taken() {
         let (mut slots, begun) = (Slots::default(), Env::system().instant());
-        let at = |n| begun + Duration::from_secs(n);
-        let none = |_, _| false;
-        let one = |n: u64| (ObjectId(n), Guid(n));
-        assert_eq!([1, 2, 3].map(|n| slots.take(one(n), at(n), 3, none)), [Some(1), Some(2), Some(3)]);
-        assert_eq!(slots.take(one(1), at(4), 3, none), Some(1));
-        // another snapshot in the same object
-        let other = (ObjectId(1), Guid(9));
-        assert_eq!(slots.take(other, at(5), 3, |dataset, _| dataset == ObjectId(2)), Some(3));
-        assert_eq!((slots.get(1), slots.get(3)), (Some(one(1)), Some(other)));
-        assert_eq!(slots.take(one(3), at(6), 3, none), Some(2));
-        assert_eq!((slots.get(0), slots.get(4)), (None, None));
-        assert_eq!(slots.take(one(7), at(7), 3, |_, _| true), None);
-        assert_eq!(slots.by_snapshot.len(), 3);
+        let mut take = |id, n| slots.take(id, begun + Duration::from_secs(n), 3);
+        let slot = |lease: &Option<Arc<Lease>>| lease.as_ref().map(|lease| lease.slot);
+        let one = |n| snapshot(n, n, 1);
+        assert_eq!([1, 2, 3].map(|n| slot(&take(one(n), n))), [Some(1), Some(2), Some(3)]);
+        assert_eq!(slot(&take(one(1), 4)), Some(1));
+        let second = take(one(2), 5);
+        take(one(1), 6);
+        take(one(3), 7);
+        // received again into the same object; the slot that was unused for longest is somebody's
+        let other = snapshot(1, 1, 2);
+        assert_eq!((slot(&second), slot(&take(other, 8))), (Some(2), Some(1)));
+        // opened again while a file of it is open, and closed before that
+        drop(take(one(2), 1));
+        let (third, fourth) = (take(one(4), 9), take(other, 10));
+        assert_eq!((slot(&third), slot(&fourth), take(one(5), 11)), (Some(3), Some(1), None));
+        drop(second);
+        assert_eq!(slot(&take(one(5), 12)), Some(2));
+        assert_eq!((slots.get(1), slots.get(2), slots.get(3)), (Some(other), Some(one(5)), Some(one(4))));
+        assert_eq!((slots.get(0), slots.get(4), slots.by_snapshot.len()), (None, None, 3));
     }
 }

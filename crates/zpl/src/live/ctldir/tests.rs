@@ -111,6 +111,10 @@ impl Lab {
         entries.map(|entry| String::from_utf8(entry.name).unwrap()).collect()
     }
 
+    fn id(&self, snapshot: &str) -> SnapshotId {
+        self.spa.view().unwrap().dataset(snapshot).unwrap().snapshot_id().unwrap()
+    }
+
     fn open_count(&self) -> usize {
         self.dir.snapshots.state().open.len()
     }
@@ -203,8 +207,9 @@ fn a_snapshot_is_below_its_name_and_cannot_be_changed() {
     assert_eq!((lab.read(old).unwrap(), lab.read(path(2, "f")).unwrap()), ("old".into(), "new".into()));
     assert_eq!((old.0 & 0xffff_ffff_ffff, old.0 >> 48), (file.0, 1));
     let stat = lab.dir.getattr(old).unwrap();
-    let guid = lab.spa.view().unwrap().dataset("t/a@1").unwrap().guid();
-    assert_eq!((stat.inode, stat.attrs.generation, stat.attrs.size), (old.0, guid.0, 3));
+    let phys = lab.spa.view().unwrap().dataset("t/a@1").unwrap().phys().clone();
+    let generation = phys.guid.0 ^ phys.creation_txg.0;
+    assert_eq!((stat.inode, stat.attrs.generation, stat.attrs.size), (old.0, generation, 3));
     // each file has one number
     let root = lab.find(".zfs/snapshot/1").unwrap();
     assert_eq!((stat.attrs.parent, lab.dir.attrs(path(1, "d")).unwrap().parent), (root, root));
@@ -326,6 +331,65 @@ fn a_snapshot_in_use_is_not_destroyed() {
     assert_eq!((lab.read(file), lab.names(".zfs/snapshot")), (Err(Errno::ESTALE), vec![]));
 }
 
+/// One that is received again has the guid, and perhaps the object, of the former.
+#[test]
+fn a_snapshot_is_not_taken_for_another_in_its_object() {
+    let lab = Lab::new();
+    lab.write("f", "x");
+    lab.snapshot("t/a@s");
+    let (id, file) = (lab.id("t/a@s"), lab.find(".zfs/snapshot/s/f").unwrap());
+    let hold = |id: &SnapshotId| lab.spa.long_hold_snapshot(id);
+    assert!(hold(&id).is_ok());
+    let others = [
+        SnapshotId { guid: base::Guid(id.guid.0 ^ 1), ..id },
+        SnapshotId { creation_txg: base::Txg(id.creation_txg.0 - 1), ..id },
+        SnapshotId { dir: lab.spa.view().unwrap().dataset("t/b").unwrap().dir().id(), ..id },
+        // a directory, a list of names, nothing
+        SnapshotId { object: id.dir, ..id },
+        SnapshotId { object: ObjectId(1), ..id },
+        SnapshotId { object: ObjectId(1 << 40), ..id },
+    ];
+    for other in others {
+        assert!(hold(&other).unwrap_err().is_not_found(), "{other:?}");
+        // what is open stays
+        lab.dir.snapshots.close(&other);
+    }
+    assert_eq!((lab.open_count(), lab.read(file)), (1, Ok("x".to_owned())));
+    assert_ne!(generation(&others[1]) as u32, generation(&id) as u32);
+    assert_eq!(lab.destroy("t/a@s"), Ok(()));
+}
+
+#[test]
+fn a_snapshot_leaves_with_a_promoted_clone() {
+    let lab = Lab::new();
+    lab.write("f", "x");
+    lab.snapshot("t/a@s");
+    let file = lab.find(".zfs/snapshot/s/f").unwrap();
+    lab.spa.clone_dataset("t/a@s", "t/c", vec![]).unwrap();
+    let handle = lab.dir.open(&ROOT, file, READ).unwrap();
+    assert_eq!(lab.spa.promote("t/c").unwrap_err().errno(), Errno::EBUSY);
+    drop(handle);
+    assert_eq!((lab.spa.promote("t/c").is_ok(), lab.open_count()), (true, 1));
+    assert_eq!((lab.read(file), lab.find(".zfs/snapshot/s")), (Err(Errno::ESTALE), Err(Errno::ENOENT)));
+    assert_eq!(lab.open_count(), 0);
+}
+
+/// As the kernel tells of the end of a use after the program has closed its file.
+#[test]
+fn a_snapshot_is_destroyed_when_its_last_use_ends_a_moment_later() {
+    let lab = Lab::new();
+    lab.write("f", "x");
+    lab.snapshot("t/a@s");
+    let handle = lab.dir.open(&ROOT, lab.find(".zfs/snapshot/s/f").unwrap(), READ).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(handle);
+        });
+        assert_eq!(lab.destroy("t/a@s"), Ok(()));
+    });
+}
+
 #[test]
 fn numbers_that_lead_nowhere_are_stale() {
     let lab = Lab::new();
@@ -378,7 +442,7 @@ fn few_of_many_snapshots_are_open_and_none_for_long() {
     let root = lab.find(".zfs/snapshot/0").unwrap();
     let generation = |stat: Stat| (stat.inode, stat.attrs.generation);
     let opened = generation(lab.dir.getattr(root).unwrap());
-    lab.dir.snapshots.close(lab.spa.view().unwrap().dataset("t/a@0").unwrap().id());
+    lab.dir.snapshots.close(&lab.id("t/a@0"));
     assert_eq!(generation(lab.dir.getattr_listed(root).unwrap()), opened);
     // those that were closed are found by their numbers
     assert!(files.iter().all(|file| lab.read(*file).as_deref() == Ok("x")));
@@ -386,9 +450,32 @@ fn few_of_many_snapshots_are_open_and_none_for_long() {
     let idle = Duration::from_secs(300);
     let now = lab.spa.env().instant();
     let take = |now| take_idle(&mut lab.dir.snapshots.state().open, now, idle).len();
-    assert_eq!((take(now), take(now + 2 * idle), lab.open_count()), (0, OPEN_MAX - 1, 1));
+    assert_eq!((take(now), take(now + 2 * idle), lab.open_count()), (0, OPEN_MAX, 1));
     drop(handle);
     assert_eq!((take(lab.spa.env().instant() + 2 * idle), lab.open_count()), (1, 0));
+}
+
+#[test]
+fn no_more_are_open_when_many_are_not_in_use_any_more() {
+    let lab = Lab::new();
+    lab.write("f", "x");
+    let open = |n: usize| {
+        lab.snapshot(&format!("t/a@{n}"));
+        let file = lab.find(&format!(".zfs/snapshot/{n}/f")).unwrap();
+        lab.dir.open(&ROOT, file, READ).unwrap()
+    };
+    let handles: Vec<Handle> = (0..OPEN_MAX + 9).map(open).collect();
+    assert_eq!(lab.open_count(), OPEN_MAX + 9);
+    let (first, last) = (handles[0].id(), handles[OPEN_MAX + 8].id());
+    let mut handles = handles.into_iter();
+    handles.by_ref().take(5).for_each(drop);
+    // one more, which is idle
+    lab.snapshot("t/a@one");
+    assert!(lab.find(".zfs/snapshot/one/f").is_ok());
+    assert_eq!(lab.open_count(), OPEN_MAX + 10);
+    handles.for_each(drop);
+    assert_eq!(lab.open_count(), OPEN_MAX);
+    assert_eq!((lab.read(first), lab.read(last), lab.open_count()), (Ok("x".into()), Ok("x".into()), OPEN_MAX));
 }
 
 /// Blocks that are freed are not used again while a view of the pool is kept.

@@ -170,7 +170,7 @@ impl Vfs for Ctldir {
         match (self.at(dir)?, self.at(to_dir)?) {
             (At::Live(dir), At::Live(to_dir)) => self.live.rename(cred, dir, name, to_dir, to_name, mode),
             (At::Control(dir), _) => self.rename_in(cred, (dir, name), (to_dir, to_name), mode),
-            (At::Snapshot(from, object), At::Snapshot(to, _)) if from.dataset == to.dataset => {
+            (At::Snapshot(from, object), At::Snapshot(to, _)) if from.id == to.id => {
                 from.still.rename(cred, object, name, object, to_name, mode)
             }
             _ => Err(Refusal::CrossDevice.of(dir)),
