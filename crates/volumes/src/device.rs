@@ -100,6 +100,11 @@ impl Device {
     /// # Errors
     /// As [`Volume::open`]; when its properties cannot be read.
     pub fn live(spa: &Arc<Spa>, name: &str, never_written: bool) -> Result<Device, zpl::Error> {
+        Device::open_live(spa, name, never_written).map(|(device, _)| device)
+    }
+
+    /// As [`Device::live`]; with its dataset, whatever the name of that is by now.
+    pub(crate) fn open_live(spa: &Arc<Spa>, name: &str, never_written: bool) -> Result<(Device, ObjectId), zpl::Error> {
         let volume = Volume::open(spa, name)?;
         let dataset = volume.dataset();
         let read_only = AtomicBool::new(is_read_only(&spa.view()?.dataset_by_id(dataset)?)?);
@@ -108,7 +113,7 @@ impl Device {
         spa.watch_props(Arc::downgrade(&watch));
         // it may have been set before it was watched
         live.props_changed();
-        Ok(Device { contents: Contents::Live(live), _held: None, _borrowed: None, _used: None })
+        Ok((Device { contents: Contents::Live(live), _held: None, _borrowed: None, _used: None }, dataset))
     }
 
     /// A volume that does not change, and what keeps it from being destroyed.
