@@ -176,6 +176,15 @@ impl Device {
         read.map_err(why)
     }
 
+    /// Returns the next byte at or after `from` that is stored, as it is at some moment; `None` if only holes follow.
+    fn next_data(&self, from: u64) -> Result<Option<u64>, Failed> {
+        let found = match &self.contents {
+            Contents::Live(live) => live.volume.next_data(from),
+            Contents::Still(volume) => volume.next_data(from),
+        };
+        found.map_err(why)
+    }
+
     /// Returns the data and holes of a range that is within the volume, with the range locked.
     fn extents_of(&self, range: Range<u64>, max: usize) -> Result<Vec<zpl::Extent>, Failed> {
         let extents = match &self.contents {
@@ -340,6 +349,13 @@ impl fuse::Device for Device {
         let mut at = from;
         let end = Device::size(self);
         while at < end {
+            // holes are passed over at once, however long they are; what follows them is looked at with its range locked
+            if is_data {
+                match self.next_data(at).map_err(|failed| failed.errno)? {
+                    Some(data) if data < end => at = data,
+                    _ => return Ok(None),
+                }
+            }
             let piece = at..end.min(at.saturating_add(EXTENTS_PIECE));
             // two at most: what is at the beginning, and what follows it
             let found = self.extents_of(piece.clone(), 2).map_err(|failed| failed.errno)?;
