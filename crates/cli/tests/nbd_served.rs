@@ -318,6 +318,12 @@ fn options_are_checked() {
     let world = World::new(96);
     world.fails("serve --nbd x --tls maybe", 2, "--tls maybe: off, on or require is expected");
     world.fails("serve --nbd 127.0.0.1:0 --tls on", 2, "--tls-certificates DIR is expected");
+    // nobody is served without what was counted on
+    let expected = "--tls-verify-peer: --tls-certificates DIR is expected";
+    world.fails("serve --nbd 127.0.0.1:0 --tls-verify-peer", 2, expected);
+    world.fails("nbd -l 127.0.0.1:0 --tls-verify-peer t/v", 2, expected);
+    world.fails("serve --nbd 127.0.0.1:0 --tls off --tls-verify-peer", 2, "--tls off: without TLS");
+    world.fails("serve --nbd 127.0.0.1:0 --tls off --tls-certificates none", 2, "--tls off: there is no TLS");
     world.fails("serve --nbd 127.0.0.1:0 --tls-certificates none", 1, "no TLS: ");
     world.fails("serve --nbd /none/socket", 1, "cannot listen on '/none/socket'");
     world.fails("serve --nbd 256.1.1.1:x", 1, "cannot listen on '256.1.1.1:x'");

@@ -125,6 +125,62 @@ fn volumes_are_files_that_come_and_go() {
     world.judge();
 }
 
+/// A pool in a volume of another one, by the directory of the very server that has both: its requests wait for others to that directory.
+#[test]
+fn a_pool_on_a_file_of_the_directory_is_served_by_it() {
+    if !can_mount() {
+        return;
+    }
+    let mut world = World::new(512);
+    world.ok("zfs create -s -V 192M t/v");
+    serve(&mut world);
+    world.ok(&format!("zpool create u {}", file(&world, "t/v").display()));
+    world.ok("zfs create -s -V 64M u/w");
+    let path = file(&world, "u/w");
+    let write = |n: u8| {
+        let path = path.clone();
+        let work = move || {
+            let w = OpenOptions::new().read(true).write(true).open(path).unwrap();
+            let at = u64::from(n) << 21;
+            for round in 0..4u8 {
+                w.write_all_at(&vec![n ^ (round << 6); 1 << 20], at).unwrap();
+                w.sync_data().unwrap();
+            }
+            let mut seen = vec![0; 1 << 20];
+            w.read_exact_at(&mut seen, at).unwrap();
+            assert!(seen.iter().all(|byte| *byte == n ^ 0xc0));
+        };
+        std::thread::Builder::new().spawn(work).unwrap()
+    };
+    let writers: Vec<_> = (0..24).map(write).collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    until("nobody uses it", || world.run("zpool export u").status == Some(0));
+    world.end();
+    world.judge();
+}
+
+/// A volume of a petabyte in which there is one block: its holes are passed over at once.
+#[test]
+fn holes_of_a_long_volume_are_passed_over() {
+    if !can_mount() {
+        return;
+    }
+    let mut world = World::new(256);
+    world.ok("zfs create -s -V 1P t/long");
+    serve(&mut world);
+    let long = open(&world, "t/long");
+    assert_eq!(seek(&long, SeekFrom::Data(0)).unwrap_err(), rustix::io::Errno::NXIO);
+    let at = (1 << 50) - (256 << 10);
+    long.write_all_at(b"here", at).unwrap();
+    long.sync_all().unwrap();
+    assert_eq!(seek(&long, SeekFrom::Data(5)).unwrap(), at);
+    assert_eq!(seek(&long, SeekFrom::Hole(at + 1)).unwrap(), at + (16 << 10));
+    assert_eq!(seek(&long, SeekFrom::Data(at + (16 << 10))).unwrap_err(), rustix::io::Errno::NXIO);
+    drop(long);
+    world.end();
+    world.judge();
+}
+
 #[test]
 fn a_file_system_is_made_and_checked_in_a_volume() {
     if !can_mount() {

@@ -133,7 +133,7 @@ mod under_way;
 mod waiters;
 mod xattrs;
 
-pub use devices::{Device, DeviceDirectory, Devices, Found, Identity, Kind};
+pub use devices::{Device, DeviceDirectory, Devices, Entry, Found, Identity, Kind};
 pub use error::Error;
 pub use left::{Seen, all_mounts, is_available, unmount_dead};
 pub use mount::{Mount, Unmount};

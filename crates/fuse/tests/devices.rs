@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::Errno;
-use fuse::{Device, DeviceDirectory, Devices, Found, Identity, Kind, Unmount};
+use fuse::{Device, DeviceDirectory, Devices, Entry, Found, Identity, Kind, Unmount};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 const BLOCK: u64 = 4096;
@@ -26,6 +26,8 @@ struct Memory {
     read_only: AtomicBool,
     flushes: AtomicUsize,
     durable: AtomicUsize,
+    /// It answers nothing while this is locked.
+    suspended: Mutex<()>,
 }
 
 impl Memory {
@@ -43,6 +45,7 @@ impl Memory {
 
 impl Device for Memory {
     fn size(&self) -> u64 {
+        drop(self.suspended.lock().unwrap());
         *self.size.lock().unwrap()
     }
     fn block_size(&self) -> u64 {
@@ -100,6 +103,8 @@ impl Device for Memory {
 #[derive(Default)]
 struct World {
     all: Mutex<BTreeMap<String, (u64, Arc<Memory>)>>,
+    /// What takes a path just before the next device is opened.
+    swap: Mutex<Option<(String, u64, Arc<Memory>)>>,
 }
 
 impl World {
@@ -110,14 +115,16 @@ impl World {
     }
 
     fn found(&self, path: &str) -> Option<Found> {
-        let all = self.all.lock().unwrap();
-        if let Some((number, device)) = all.get(path) {
+        // one that does not answer is not waited for with the lock
+        let device = self.all.lock().unwrap().get(path).cloned();
+        if let Some((number, device)) = device {
             let (size, block_size, read_only) = (device.size(), BLOCK, device.is_read_only());
             return Some(Found {
-                identity: Identity([0, 0, *number]),
+                identity: Identity([0, 0, number]),
                 kind: Kind::Device { size, block_size, read_only },
             });
         }
+        let all = self.all.lock().unwrap();
         let is_above = path.is_empty() || all.keys().any(|key| key.starts_with(&format!("{path}/")));
         let number = path.bytes().fold(1 << 32, |sum: u64, byte| sum * 31 + u64::from(byte));
         is_above.then_some(Found { identity: Identity([1, 0, number]), kind: Kind::Directory })
@@ -128,15 +135,23 @@ impl Devices for World {
     fn find(&self, path: &str) -> Result<Found, Errno> {
         self.found(path).ok_or(Errno::ENOENT)
     }
-    fn list(&self, path: &str) -> Result<Vec<(String, Found)>, Errno> {
+    fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, Errno> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let all = self.all.lock().unwrap().keys().cloned().collect::<Vec<_>>();
         let below = all.iter().filter_map(|key| Some(key.strip_prefix(&prefix)?.split('/').next()?.to_owned()));
         let names: std::collections::BTreeSet<String> = below.collect();
-        Ok(names.into_iter().map(|name| (name.clone(), self.found(&format!("{prefix}{name}")).unwrap())).collect())
+        let entry = |name: String| match self.found(&format!("{prefix}{name}")).unwrap().kind {
+            Kind::Directory => (name, Entry::Directory),
+            Kind::Device { .. } => (name, Entry::Device),
+        };
+        Ok(names.into_iter().map(entry).collect())
     }
-    fn open(&self, path: &str) -> Result<Arc<dyn Device>, Errno> {
+    fn open(&self, path: &str, expected: Identity) -> Result<Arc<dyn Device>, Errno> {
+        if let Some((path, number, device)) = self.swap.lock().unwrap().take() {
+            self.all.lock().unwrap().insert(path, (number, device));
+        }
         match self.all.lock().unwrap().get(path) {
+            Some((number, _)) if Identity([0, 0, *number]) != expected => Err(Errno::ESTALE),
             Some((_, device)) => Ok(device.clone()),
             None => Err(Errno::ENOENT),
         }
@@ -294,6 +309,67 @@ fn ranges_are_freed_and_found() {
     assert!(fallocate(&file, FallocateFlags::ZERO_RANGE, size - BLOCK, 2 * BLOCK).is_err());
     assert!(fallocate(&file, FallocateFlags::empty(), 0, BLOCK).is_err());
     assert_eq!(file.metadata().unwrap().len(), size);
+}
+
+/// Many wait for a pool that does not answer, in all ways; another one answers meanwhile.
+#[test]
+fn a_pool_that_does_not_answer_holds_up_no_other() {
+    let Some(lab) = Lab::new() else { return };
+    let (stuck, well) = (lab.world.add("stuck/a", 1, 1 << 20), lab.world.add("well/a", 2, 1 << 20));
+    let open = |path: &str| OpenOptions::new().read(true).write(true).open(lab.path(path)).unwrap();
+    let file = Arc::new(open("stuck/a"));
+    let mut waiting = Vec::new();
+    let held = stuck.suspended.lock().unwrap();
+    for n in 0..60u8 {
+        let (file, path) = (file.clone(), lab.path("stuck/a"));
+        let wait = move || match n % 5 {
+            0 => file.read_exact_at(&mut [0; 100], 0).unwrap(),
+            1 => file.write_all_at(&[n; 100], 0).unwrap(),
+            2 => assert_eq!(fs::metadata(path).unwrap().len(), 1 << 20),
+            3 => drop(File::open(path).unwrap()),
+            _ => assert_eq!(file.metadata().unwrap().len(), 1 << 20),
+        };
+        waiting.push(std::thread::Builder::new().spawn(wait).unwrap());
+    }
+    // those that wait have come to it
+    let begun = std::time::Instant::now();
+    while Arc::strong_count(&stuck) < 12 && begun.elapsed().as_secs() < 20 {
+        std::thread::yield_now();
+    }
+    let other = open("well/a");
+    other.write_all_at(b"meanwhile", 7).unwrap();
+    other.sync_all().unwrap();
+    let mut seen = [0; 9];
+    other.read_exact_at(&mut seen, 7).unwrap();
+    assert_eq!(&seen, b"meanwhile");
+    assert_eq!((lab.names(""), lab.names("well")), (vec!["stuck".into(), "well".into()], vec!["a".into()]));
+    assert_eq!(fs::metadata(lab.path("well/a")).unwrap().len(), 1 << 20);
+    assert!(well.flushes.load(Ordering::SeqCst) > 0 && waiting.iter().all(|thread| !thread.is_finished()));
+    drop(held);
+    waiting.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// What takes the name of a device between the look at it and its opening is not opened as if it were that.
+#[test]
+fn another_device_is_not_opened_under_the_name_of_one() {
+    let Some(lab) = Lab::new() else { return };
+    let first = lab.world.add("t/a", 1, 1 << 20);
+    first.write(0, b"first", false).unwrap();
+    let second = Arc::new(Memory { size: Mutex::new(1 << 20), ..Memory::default() });
+    second.write(0, b"other", false).unwrap();
+    *lab.world.swap.lock().unwrap() = Some(("t/a".to_owned(), 2, second));
+    // the kernel looks the name up again, and opens what it is by now, as that
+    let file = File::open(lab.path("t/a")).unwrap();
+    assert_eq!(file.metadata().unwrap().ino(), fs::metadata(lab.path("t/a")).unwrap().ino());
+    let mut seen = [0; 5];
+    file.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!(&seen, b"other");
+    // a node that is known is not another one
+    let node = rustix::fs::open(lab.path("t/a"), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    let third = Arc::new(Memory { size: Mutex::new(1 << 20), ..Memory::default() });
+    *lab.world.swap.lock().unwrap() = Some(("t/a".to_owned(), 3, third));
+    use std::os::fd::AsRawFd;
+    assert_eq!(errno(File::open(format!("/proc/self/fd/{}", node.as_raw_fd()))), Errno::ESTALE.raw());
 }
 
 #[test]

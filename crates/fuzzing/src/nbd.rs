@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nbd::memory::Memory;
 use nbd::negotiate::{Outcome, Security, negotiate, negotiate_secured};
 use nbd::transmit::{Bounds, Watch, transmit};
-use nbd::{Export, Named};
+use nbd::{Budget, Export, Named};
 
 /// The size of the exports: no whole number of blocks, and small, as a request of a few bytes reads all of it.
 const SIZE: u64 = (20 << 10) + 7;
@@ -41,7 +41,7 @@ pub fn fuzz_nbd(data: &[u8]) {
     let Ok(Outcome::Chosen(chosen)) = negotiated else { return };
     let mut replies = Vec::new();
     let watch = Watch { is_ending: &|| false, is_gone: &|| false };
-    let _ended = transmit(&mut input, &mut replies, &chosen, BOUNDS, watch);
+    let _ended = transmit(&mut input, &mut replies, &chosen, (BOUNDS, &Arc::new(Budget::new(1 << 20, 1))), watch);
     assert!(!chosen.is_structured() || replies_end(&replies), "replies are malformed");
 }
 

@@ -139,7 +139,7 @@ struct Negotiation<'a, R, W> {
     structured: bool,
     /// The name for which `base:allocation` is selected.
     context: Option<Vec<u8>>,
-    /// The export that was asked for last, by the name by which: it is likely the one that will be chosen.
+    /// The export for which a context was selected, by the name by which: it is likely the one that will be chosen. One that a client has only asked about is not held.
     last: Option<(Vec<u8>, Named)>,
 }
 
@@ -192,7 +192,11 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
                 _ => {
                     let done = match number {
                         option::LIST => self.list(number, &data)?,
-                        option::INFO => self.info(number, &data)?.map(drop),
+                        option::INFO => {
+                            let told = self.info(number, &data)?.map(drop);
+                            self.last = None;
+                            told
+                        }
                         option::STRUCTURED_REPLY => self.structured_reply(number, &data)?,
                         option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(number, &data)?,
                         _ => Err((rep::ERR_UNSUP, "this server does not have the option".into())),
@@ -329,6 +333,8 @@ impl<R: Read, W: Write> Negotiation<'_, R, W> {
         }
         if sets && names_it {
             self.context = Some(name.to_vec());
+        } else {
+            self.last = None;
         }
         self.reply(number, rep::ACK, &[])?;
         Ok(Ok(()))

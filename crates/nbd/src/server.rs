@@ -1,6 +1,6 @@
 //! The server itself: it accepts connections, and ends in order.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::budget::{self, Budget};
 use crate::negotiate::{Error, Outcome, Security, negotiate, negotiate_secured};
 use crate::socket::{Socket, Stream};
 use crate::tls::Secured;
@@ -22,6 +23,10 @@ use crate::{Exports, Listener, Tls};
 
 /// The time that a client has for its negotiation.
 const NEGOTIATION_TIME: Duration = Duration::from_secs(30);
+/// Connections that have not chosen an export.
+const NEGOTIATIONS: usize = 64;
+/// Connections that were closed for others, and have not ended: they may wait for a pool still. Beyond that nobody is let in for another one.
+const EVICTED_MAX: usize = 256;
 /// The time that requests have to end when the server ends.
 const GRACE: Duration = Duration::from_secs(10);
 /// The time that connections have to end once they are closed.
@@ -32,8 +37,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How a server serves.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The maximum number of connections. One more is closed at once.
+    /// The maximum number of connections that have chosen an export. One more is closed.
     pub connections: usize,
+    /// The maximum number of connections that have not. For one more the oldest is closed.
+    pub negotiations: usize,
+    /// How many bytes of all connections together may be in flight.
+    pub bytes: usize,
     /// How much of each may be in flight.
     pub bounds: Bounds,
     /// The time that a client has for its negotiation.
@@ -47,7 +56,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let (negotiation_time, bounds) = (NEGOTIATION_TIME, Bounds::default());
-        Options { connections: 16, bounds, negotiation_time, grace: GRACE, tls: None }
+        let (negotiations, bytes) = (NEGOTIATIONS, budget::of_machine());
+        Options { connections: 16, negotiations, bytes, bounds, negotiation_time, grace: GRACE, tls: None }
     }
 }
 
@@ -62,10 +72,28 @@ pub struct Server {
 struct Core {
     exports: Box<dyn Exports>,
     options: Options,
-    live: Mutex<HashMap<u64, Arc<Socket>>>,
+    budget: Arc<Budget>,
+    live: Mutex<BTreeMap<u64, Known>>,
     /// Wakes the server that waits for connections to end.
     ended: Condvar,
     ending: AtomicBool,
+}
+
+/// A connection that the server knows. Numbers count up.
+struct Known {
+    socket: Arc<Socket>,
+    stage: Stage,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It negotiates.
+    Negotiates,
+    /// It has been closed for another one, and ends.
+    Evicted,
+    /// It has chosen an export.
+    Chosen,
 }
 
 impl std::fmt::Debug for Core {
@@ -79,8 +107,8 @@ impl Server {
     #[must_use]
     pub fn new(exports: impl Exports + 'static, listeners: Vec<Listener>, options: Options) -> Server {
         let (live, ended, ending) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
-        let exports = Box::new(exports);
-        Server { listeners, core: Arc::new(Core { exports, options, live, ended, ending }) }
+        let (exports, budget) = (Box::new(exports), Arc::new(Budget::new(options.bytes, options.connections)));
+        Server { listeners, core: Arc::new(Core { exports, options, budget, live, ended, ending }) }
     }
 
     /// Serves until it is stopped. Returns whether all connections have ended: if not, a request of one waits for its export still.
@@ -155,27 +183,57 @@ impl Drop for Live {
     fn drop(&mut self) {
         let gone = self.core.live.lock().remove(&self.number);
         // the client sees the end now, also if somebody else has the socket still
-        gone.into_iter().for_each(|socket| socket.shutdown(Shutdown::Both));
+        gone.into_iter().for_each(|known| known.socket.shutdown(Shutdown::Both));
         self.core.ended.notify_all();
     }
 }
 
 impl Core {
+    /// Notes a connection, if there may be one more.
+    fn admit(&self, number: u64, socket: &Arc<Socket>) -> bool {
+        let mut live = self.live.lock();
+        let count = |live: &BTreeMap<u64, Known>, stage| live.values().filter(|known| known.stage == stage).count();
+        // it could choose nothing
+        if count(&live, Stage::Chosen) >= self.options.connections {
+            return false;
+        }
+        if count(&live, Stage::Negotiates) >= self.options.negotiations {
+            if count(&live, Stage::Evicted) >= EVICTED_MAX {
+                return false;
+            }
+            let oldest = live.values_mut().find(|known| known.stage == Stage::Negotiates);
+            let Some(oldest) = oldest else { return false };
+            oldest.stage = Stage::Evicted;
+            oldest.socket.shutdown(Shutdown::Both);
+        }
+        live.insert(number, Known { socket: socket.clone(), stage: Stage::Negotiates });
+        true
+    }
+
+    /// Notes that a connection has chosen an export. Returns whether it may have it.
+    fn choose(&self, number: u64) -> bool {
+        let mut live = self.live.lock();
+        let chosen = live.values().filter(|known| known.stage == Stage::Chosen).count();
+        match live.get_mut(&number) {
+            Some(known) if known.stage == Stage::Negotiates && chosen < self.options.connections => {
+                known.stage = Stage::Chosen;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Serves a connection in a thread of its own, if there may be one more.
     fn welcome(self: &Arc<Core>, number: u64, socket: Socket) {
         let socket = Arc::new(socket);
-        {
-            let mut live = self.live.lock();
-            if live.len() >= self.options.connections {
-                tracing::debug!(target: "zuse::nbd", "a connection is refused: there are {} already", live.len());
-                return;
-            }
-            live.insert(number, socket.clone());
+        if !self.admit(number, &socket) {
+            tracing::debug!(target: "zuse::nbd", "a connection is refused: there are too many already");
+            return;
         }
         let live = Live { core: self.clone(), number };
         let serve = move || {
             // a bug in one connection ends that connection
-            let served = catch_unwind(AssertUnwindSafe(|| live.core.serve(&socket)));
+            let served = catch_unwind(AssertUnwindSafe(|| live.core.serve(number, &socket)));
             if let Ok(Err(why)) = served {
                 tracing::debug!(target: "zuse::nbd", connection = number, %why, "a connection ends");
             }
@@ -185,7 +243,7 @@ impl Core {
         let _spawned = thread::Builder::new().name("nbd-client".to_owned()).spawn(serve);
     }
 
-    fn serve(&self, socket: &Arc<Socket>) -> Result<(), Error> {
+    fn serve(&self, number: u64, socket: &Arc<Socket>) -> Result<(), Error> {
         socket.set_deadline(Some(Instant::now() + self.options.negotiation_time))?;
         let mut stream = Stream::Plain(socket.clone());
         let security = match &self.options.tls {
@@ -199,10 +257,13 @@ impl Core {
             outcome = negotiate_secured(&mut &stream, &mut &stream, &*self.exports, *no_zeroes)?;
         }
         let Outcome::Chosen(chosen) = outcome else { return Ok(()) };
+        if !self.choose(number) {
+            return Ok(());
+        }
         socket.set_deadline(None)?;
         let is_ending = || self.ending.load(Ordering::SeqCst);
         let watch = Watch { is_ending: &is_ending, is_gone: &|| socket.is_gone() };
-        let done = transmit(&mut &stream, &stream, &chosen, self.options.bounds, watch);
+        let done = transmit(&mut &stream, &stream, &chosen, (self.options.bounds, &self.budget), watch);
         // one that takes nothing any more is not waited for long
         socket.set_deadline(Some(Instant::now() + CLOSE_TIME))?;
         stream.finish();
@@ -219,7 +280,7 @@ impl Core {
     fn wait(&self, how: Shutdown, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut live = self.live.lock();
-        live.values().for_each(|socket| socket.shutdown(how));
+        live.values().for_each(|known| known.socket.shutdown(how));
         while !live.is_empty() && !self.ended.wait_until(&mut live, until).timed_out() {}
         live.is_empty()
     }

@@ -2,8 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread;
 
+use crate::budget::Budget;
 use crate::negotiate::{Chosen, Error};
 use crate::proto::{PAYLOAD_MAX, cmd, error, skip, take};
 use crate::reply::Sender;
@@ -54,10 +56,10 @@ pub fn transmit(
     input: &mut impl Read,
     output: impl Write + Send,
     chosen: &Chosen,
-    bounds: Bounds,
+    (bounds, budget): (Bounds, &Arc<Budget>),
     watch: Watch<'_>,
 ) -> Result<(), Error> {
-    let (sender, workers) = (Sender::new(output, chosen.structured), Workers::new(bounds));
+    let (sender, workers) = (Sender::new(output, chosen.structured), Workers::new(bounds, budget.clone()));
     let Watch { is_ending, is_gone } = watch;
     let is_stopped = || sender.is_broken() || is_gone();
     let run = |job: Job| job.run(chosen, &sender, &is_stopped);

@@ -1,18 +1,21 @@
 //! The threads of a connection, and how much of it may be in flight.
 //!
-//! A request is reserved before its payload is read, so that a client that sends more than may be in flight waits in its socket. Threads begin as they are needed, up to their bound; where none can be had,
+//! A request is reserved before its payload is read, so that a client that sends more than may be in flight waits in its socket; it counts among what all connections have in flight ([`Budget`]), too. Threads begin as they are needed, up to their bound; where none can be had,
 //! requests are carried out by the thread that reads them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::thread::{Builder, Scope};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::budget::Budget;
 use crate::transmit::Bounds;
 
 /// Jobs of type `J`, which wait or are carried out.
 pub(crate) struct Workers<J> {
     bounds: Bounds,
+    budget: Arc<Budget>,
     state: Mutex<State<J>>,
     /// Wakes threads that wait for a job.
     work: Condvar,
@@ -25,6 +28,8 @@ struct State<J> {
     /// Requests in flight, and their bytes.
     requests: usize,
     bytes: usize,
+    /// Those of the bytes that are taken from what is common to all connections.
+    taken: usize,
     threads: usize,
     /// Threads that wait.
     idle: usize,
@@ -41,10 +46,18 @@ impl<J> Drop for Closing<'_, J> {
     }
 }
 
+/// What was reserved for a request that has not come is given back.
+impl<J> Drop for Workers<J> {
+    fn drop(&mut self) {
+        self.budget.give(self.state.get_mut().taken);
+    }
+}
+
 impl<J: Send> Workers<J> {
-    pub(crate) fn new(bounds: Bounds) -> Workers<J> {
-        let state = State { queue: VecDeque::new(), requests: 0, bytes: 0, threads: 0, idle: 0, closed: false };
-        Workers { bounds, state: Mutex::new(state), work: Condvar::new(), room: Condvar::new() }
+    pub(crate) fn new(bounds: Bounds, budget: Arc<Budget>) -> Workers<J> {
+        let state =
+            State { queue: VecDeque::new(), requests: 0, bytes: 0, taken: 0, threads: 0, idle: 0, closed: false };
+        Workers { bounds, budget, state: Mutex::new(state), work: Condvar::new(), room: Condvar::new() }
     }
 
     /// Ends the threads when the result is dropped.
@@ -54,15 +67,30 @@ impl<J: Send> Workers<J> {
 
     /// Waits until one more request of `cost` bytes may be in flight.
     pub(crate) fn reserve(&self, cost: usize) {
-        let mut state = self.state.lock();
-        // one that is larger than the bound is in flight alone
-        while state.requests >= self.bounds.requests
-            || (state.bytes > 0 && state.bytes.saturating_add(cost) > self.bounds.bytes)
-        {
-            self.room.wait(&mut state);
+        loop {
+            let mut state = self.state.lock();
+            // one that is larger than the bound is in flight alone
+            while state.requests >= self.bounds.requests
+                || (state.bytes > 0 && state.bytes.saturating_add(cost) > self.bounds.bytes)
+            {
+                self.room.wait(&mut state);
+            }
+            let needed = self.of_budget(state.bytes.saturating_add(cost)).saturating_sub(state.taken);
+            let Err(since) = self.budget.take(needed) else {
+                state.requests += 1;
+                state.bytes += cost;
+                state.taken += needed;
+                return;
+            };
+            drop(state);
+            // until another connection has given back something, or a request of this one is done
+            self.budget.wait(since);
         }
-        state.requests += 1;
-        state.bytes += cost;
+    }
+
+    /// Returns how many of the bytes in flight are not of the connection's own share.
+    fn of_budget(&self, bytes: usize) -> usize {
+        self.budget.beyond_share(bytes, self.bounds.bytes)
     }
 
     /// Has a job done that was reserved with this cost.
@@ -120,7 +148,11 @@ impl<J: Send> Workers<J> {
         let mut state = self.state.lock();
         state.requests -= 1;
         state.bytes -= cost;
+        let surplus = state.taken - self.of_budget(state.bytes);
+        state.taken -= surplus;
         self.room.notify_one();
+        drop(state);
+        self.budget.give(surplus);
     }
 }
 
@@ -136,7 +168,9 @@ mod tests {
     fn what_is_in_flight_is_bounded_and_all_is_done() {
         for threads in [0, 1, 3] {
             let bounds = Bounds { threads, requests: 5, bytes: 100 };
-            let workers = Workers::new(bounds);
+            // of which the connection may have a part, and more if it is free
+            let budget = Arc::new(Budget::new(120, 3));
+            let workers = Workers::new(bounds, budget.clone());
             let (done, bytes, most) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
             let run = |cost: usize| {
                 most.fetch_max(bytes.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -156,12 +190,47 @@ mod tests {
             assert_eq!((done.load(Ordering::Relaxed), state.requests, state.bytes), (200, 0, 0));
             // 80, the one that is alone, and one that has just been reserved
             assert!(most.load(Ordering::Relaxed) <= 340);
+            drop(state);
+            assert_eq!(budget.taken(), 0);
         }
+    }
+
+    /// One that has all that is common keeps no other from its own share, and gives it back with its end.
+    #[test]
+    fn what_one_connection_holds_leaves_the_share_of_another() {
+        let bounds = Bounds { threads: 1, requests: 9, bytes: 1000 };
+        // 10 bytes each, and 30 for all
+        let budget = Arc::new(Budget::new(60, 3));
+        let holds = Workers::<()>::new(bounds, budget.clone());
+        holds.reserve(40);
+        assert_eq!(budget.taken(), 30);
+        let other = Arc::new(Workers::<()>::new(bounds, budget.clone()));
+        (0..5).for_each(|_| other.reserve(2));
+        assert_eq!(budget.taken(), 30);
+        let ((told, is_told), waits) = (channel(), other.clone());
+        let thread = Builder::new().spawn(move || {
+            waits.reserve(2);
+            told.send(()).is_ok()
+        });
+        assert!(is_told.recv_timeout(Duration::from_millis(50)).is_err(), "more is in flight than there may be");
+        // a request of its own that is done makes room
+        other.finish(((), 2), &|()| ());
+        assert!(is_told.recv_timeout(Duration::from_secs(30)).is_ok());
+        assert!(thread.is_ok_and(|thread| thread.join().is_ok_and(|sent| sent)));
+        drop(holds);
+        assert_eq!(budget.taken(), 0);
+        other.reserve(7);
+        assert_eq!(budget.taken(), 7);
+        // one that is larger than all is in flight with nobody else
+        drop(other);
+        let alone = Workers::<()>::new(bounds, budget.clone());
+        alone.reserve(500);
+        assert_eq!(budget.taken(), 30);
     }
 
     #[test]
     fn jobs_run_beside_each_other() {
-        let workers = Workers::new(Bounds { threads: 2, requests: 2, bytes: 1 });
+        let workers = Workers::new(Bounds { threads: 2, requests: 2, bytes: 1 }, Arc::new(Budget::new(0, 1)));
         let (first, second) = (channel::<()>(), channel::<()>());
         let ends = Mutex::new((Some(first.0), Some(second.0), Some(first.1), Some(second.1)));
         // each waits for the other

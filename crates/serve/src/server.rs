@@ -133,6 +133,8 @@ impl Server {
             thread::sleep(LOOK);
         }
         core.close();
+        // what waits for them would hold up the end of what is served, and is given up afterwards in any case
+        core.machine.give_up_suspended();
         options.ending.iter().for_each(|ending| ending());
         let closed = core.machine.end(CLOSING);
         drop(seat);

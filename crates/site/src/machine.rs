@@ -131,6 +131,11 @@ impl Machine {
         self.0.end(limit)
     }
 
+    /// Gives up what suspended pools have not written, as [`Machine::end`] does: what waits for their devices fails. They stay open.
+    pub fn give_up_suspended(&self) {
+        self.0.give_up_suspended();
+    }
+
     /// Gives up a pool that is open for a change, and leaves it to the program, which closes it ([`Site::hide_changes`]). `None` if it is not, or requests to it wait for its devices.
     #[must_use]
     pub fn take(&self, pool: &str) -> Option<Arc<Spa>> {

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::Errno;
 use control::Failed;
-use pool::{Dataset, KeyStatus, Kind, ListOptions, Pool};
+use fuse::Identity;
+use pool::{Dataset, KeyStatus, Kind, Pool, Spa};
 use site::Machine;
 use zpl::Zvol;
 
 use crate::Device;
 use crate::device::Used;
+use crate::directory::identity;
 
 /// The value of `volmode` with which a volume is not there.
 const VOLMODE_NONE: u64 = 3;
@@ -55,16 +57,20 @@ impl Volumes {
         self.machine.borrow(pool, false)?.view()
     }
 
-    /// Returns the volumes of a pool that are there, with the snapshots that are, in the order of `zfs list`.
+    /// Returns the volumes of a pool that are there, with the snapshots that are, in the order of `zfs list`. A dataset that cannot be read hides no other.
     pub(crate) fn in_pool(&self, pool: &str) -> Result<Vec<Dataset>, Failed> {
         let view = self.view(pool)?;
         let mut found = Vec::new();
-        for entry in view.list(view.name(), &ListOptions::DATASETS)? {
-            if let Some(head) = entry.dataset() {
-                found.extend(devices_of(head)?);
+        let mut dirs = vec![view.dir(view.name())?];
+        while let Some(dir) = dirs.pop() {
+            if let Some(Some(head)) = seen(dir.name(), dir.head()) {
+                found.push((dir.name().to_owned(), seen(head.name(), devices_of(&head)).unwrap_or_default()));
             }
+            let below = seen(dir.name(), dir.children()).unwrap_or_default();
+            dirs.extend(below.into_iter().filter(|child| !child.is_special()));
         }
-        Ok(found)
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(found.into_iter().flat_map(|(_, devices)| devices).collect())
     }
 
     /// Returns the volume or snapshot of this name, if it is there.
@@ -83,22 +89,47 @@ impl Volumes {
         if_there(found)
     }
 
-    /// Opens the volume or snapshot of this name: it is in use from now on. `None` if it is not there.
-    pub(crate) fn open(&self, name: &str) -> Result<Option<Device>, Failed> {
+    /// Opens the volume or snapshot of this name: it is in use from now on. `None` if it is not there. The name may have become another's meanwhile: what is returned is which one was opened, and it is that one which is
+    /// checked to be there.
+    pub(crate) fn open(&self, name: &str) -> Result<Option<(Identity, Device)>, Failed> {
+        // what is not there is not opened
         let Some(seen) = self.look_up(name)? else { return Ok(None) };
         let pool = name.split(['/', '@']).next().unwrap_or_default();
         // a pool that is gone by now is as one that has never been
         let Some(borrowed) = if_there(self.machine.borrow(pool, true))? else { return Ok(None) };
-        let device = match borrowed.spa() {
-            Some(spa) if !seen.is_snapshot() => Device::live(spa, name, false).map_err(Failed::from),
-            _ => {
-                let dataset = borrowed.view()?.dataset(name)?;
-                let held = dataset.long_hold()?;
-                Zvol::open(&dataset).map(|volume| Device::still(volume, Some(held))).map_err(Failed::from)
-            }
+        let opened = match borrowed.spa() {
+            Some(spa) if !seen.is_snapshot() => live(spa, name),
+            _ => borrowed.view().and_then(|view| still(&view.dataset(name)?)),
         };
-        Ok(if_there(device)?.map(|device| device.of(borrowed, Used::new(&self.used))))
+        let Some((dataset, device)) = if_there(opened)? else { return Ok(None) };
+        if !is_there(&dataset)? {
+            return Ok(None);
+        }
+        Ok(Some((identity(&dataset), device.of(borrowed, Used::new(&self.used)))))
     }
+}
+
+/// Opens a volume of this name, and returns which it is.
+fn live(spa: &Arc<Spa>, name: &str) -> Result<(Dataset, Device), Failed> {
+    let (device, number) = Device::open_live(spa, name, false)?;
+    // it is in use, and stays
+    let dataset = spa.view()?.dataset_by_id(number)?;
+    Ok((dataset, device))
+}
+
+/// Opens a volume or snapshot that does not change.
+fn still(dataset: &Dataset) -> Result<(Dataset, Device), Failed> {
+    let held = dataset.long_hold()?;
+    let volume = Zvol::open(dataset)?;
+    Ok((dataset.clone(), Device::still(volume, Some(held))))
+}
+
+/// What could be found out of a dataset; that of another is not less for it.
+pub(crate) fn seen<T>(name: &str, found: Result<T, pool::Error>) -> Option<T> {
+    let warn = |error: &pool::Error| {
+        tracing::warn!(target: "zuse::volumes", dataset = %name, %error, "left out, as it cannot be read");
+    };
+    found.inspect_err(warn).ok()
 }
 
 /// What is not there is no failure.
@@ -124,7 +155,7 @@ pub(crate) fn devices_of(head: &Dataset) -> Result<Vec<Dataset>, pool::Error> {
 }
 
 /// Returns whether a dataset is a volume, or a snapshot of one, that is there.
-fn is_there(dataset: &Dataset) -> Result<bool, pool::Error> {
+pub(crate) fn is_there(dataset: &Dataset) -> Result<bool, pool::Error> {
     if dataset.head_kind()? != Kind::Volume || dataset.is_inconsistent() {
         return Ok(false);
     }

@@ -100,6 +100,11 @@ impl Device {
     /// # Errors
     /// As [`Volume::open`]; when its properties cannot be read.
     pub fn live(spa: &Arc<Spa>, name: &str, never_written: bool) -> Result<Device, zpl::Error> {
+        Device::open_live(spa, name, never_written).map(|(device, _)| device)
+    }
+
+    /// As [`Device::live`]; with its dataset, whatever the name of that is by now.
+    pub(crate) fn open_live(spa: &Arc<Spa>, name: &str, never_written: bool) -> Result<(Device, ObjectId), zpl::Error> {
         let volume = Volume::open(spa, name)?;
         let dataset = volume.dataset();
         let read_only = AtomicBool::new(is_read_only(&spa.view()?.dataset_by_id(dataset)?)?);
@@ -108,7 +113,7 @@ impl Device {
         spa.watch_props(Arc::downgrade(&watch));
         // it may have been set before it was watched
         live.props_changed();
-        Ok(Device { contents: Contents::Live(live), _held: None, _borrowed: None, _used: None })
+        Ok((Device { contents: Contents::Live(live), _held: None, _borrowed: None, _used: None }, dataset))
     }
 
     /// A volume that does not change, and what keeps it from being destroyed.
@@ -169,6 +174,15 @@ impl Device {
             Contents::Still(volume) => volume.read(offset, buf),
         };
         read.map_err(why)
+    }
+
+    /// Returns the next byte at or after `from` that is stored, as it is at some moment; `None` if only holes follow.
+    fn next_data(&self, from: u64) -> Result<Option<u64>, Failed> {
+        let found = match &self.contents {
+            Contents::Live(live) => live.volume.next_data(from),
+            Contents::Still(volume) => volume.next_data(from),
+        };
+        found.map_err(why)
     }
 
     /// Returns the data and holes of a range that is within the volume, with the range locked.
@@ -335,6 +349,13 @@ impl fuse::Device for Device {
         let mut at = from;
         let end = Device::size(self);
         while at < end {
+            // holes are passed over at once, however long they are; what follows them is looked at with its range locked
+            if is_data {
+                match self.next_data(at).map_err(|failed| failed.errno)? {
+                    Some(data) if data < end => at = data,
+                    _ => return Ok(None),
+                }
+            }
             let piece = at..end.min(at.saturating_add(EXTENTS_PIECE));
             // two at most: what is at the beginning, and what follows it
             let found = self.extents_of(piece.clone(), 2).map_err(|failed| failed.errno)?;

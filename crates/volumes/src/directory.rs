@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use base::Errno;
 use control::Failed;
-use fuse::{Device, Devices, Found, Identity, Kind};
-use pool::Dataset;
+use fuse::{Device, Devices, Entry, Found, Identity, Kind};
+use pool::{Dataset, Dir};
 
 use crate::Volumes;
-use crate::catalogue::devices_of;
+use crate::catalogue::{devices_of, is_there, seen};
 
 /// The directory of all pools.
 const ROOT: Found = Found { identity: Identity([0; 3]), kind: Kind::Directory };
 
-fn identity(dataset: &Dataset) -> Identity {
+/// Which dataset it is, whatever its name is by now.
+pub(crate) fn identity(dataset: &Dataset) -> Identity {
     Identity([dataset.pool().guid().0, dataset.id().0, dataset.guid().0])
 }
 
@@ -29,6 +30,16 @@ fn directory(dataset: &Dataset) -> Found {
     Found { identity: identity(dataset), kind: Kind::Directory }
 }
 
+/// What a directory has of one below it: a directory for a file system; a volume and its snapshots.
+fn entries_of(child: &Dir) -> Result<Vec<(String, Entry)>, pool::Error> {
+    let Some(head) = child.head()? else { return Ok(Vec::new()) };
+    if head.head_kind()? == pool::Kind::Filesystem {
+        return Ok(vec![(head.short_name().to_owned(), Entry::Directory)]);
+    }
+    let name = |volume: &Dataset| volume.name().rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(devices_of(&head)?.iter().map(|volume| (name(volume), Entry::Device)).collect())
+}
+
 impl Volumes {
     fn found(&self, path: &str) -> Result<Option<Found>, Failed> {
         if path.is_empty() {
@@ -38,33 +49,19 @@ impl Volumes {
         if dataset.head_kind()? == pool::Kind::Filesystem {
             return Ok((!dataset.is_snapshot()).then(|| directory(&dataset)));
         }
-        match self.look_up(path)? {
-            Some(volume) => Ok(device(&volume)?),
-            None => Ok(None),
-        }
+        if is_there(&dataset)? { Ok(device(&dataset)?) } else { Ok(None) }
     }
 
-    fn in_directory(&self, path: &str) -> Result<Vec<(String, Found)>, Failed> {
-        let mut found = Vec::new();
+    fn in_directory(&self, path: &str) -> Result<Vec<(String, Entry)>, Failed> {
         if path.is_empty() {
-            for pool in self.pools() {
-                // one that cannot be read is left out
-                if let Ok(Some(directory)) = self.found(&pool) {
-                    found.push((pool, directory));
-                }
-            }
-            return Ok(found);
+            // nothing is asked of them, which may wait
+            return Ok(self.pools().into_iter().map(|pool| (pool, Entry::Directory)).collect());
         }
+        let mut found = Vec::new();
         let dir = self.view(path.split('/').next().unwrap_or_default())?.dir(path)?;
         for child in dir.children()?.iter().filter(|child| !child.is_special()) {
-            let Some(head) = child.head()? else { continue };
-            if head.head_kind()? == pool::Kind::Filesystem {
-                found.push((head.short_name().to_owned(), directory(&head)));
-            }
-            for volume in devices_of(&head)? {
-                let name = volume.name().rsplit('/').next().unwrap_or_default().to_owned();
-                found.extend(device(&volume)?.map(|device| (name, device)));
-            }
+            // one that cannot be read hides no other
+            found.extend(seen(child.name(), entries_of(child)).into_iter().flatten());
         }
         Ok(found)
     }
@@ -75,13 +72,15 @@ impl Devices for Volumes {
         self.found(path).map_err(|failed| failed.errno)?.ok_or(Errno::ENOENT)
     }
 
-    fn list(&self, path: &str) -> Result<Vec<(String, Found)>, Errno> {
+    fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, Errno> {
         self.in_directory(path).map_err(|failed| failed.errno)
     }
 
-    fn open(&self, path: &str) -> Result<Arc<dyn Device>, Errno> {
+    fn open(&self, path: &str, expected: Identity) -> Result<Arc<dyn Device>, Errno> {
         match Volumes::open(self, path) {
-            Ok(Some(device)) => Ok(Arc::new(device)),
+            Ok(Some((opened, device))) if opened == expected => Ok(Arc::new(device)),
+            // it has another name by now, and what was opened is left again
+            Ok(Some(_)) => Err(Errno::ESTALE),
             Ok(None) => Err(Errno::ENOENT),
             Err(failed) => Err(failed.errno),
         }

@@ -32,7 +32,7 @@ impl Exports for Volumes {
     }
 
     fn find(&self, name: &str) -> Result<Option<Named>, Failed> {
-        let Some(device) = self.open(name).map_err(why)? else { return Ok(None) };
+        let Some((_, device)) = self.open(name).map_err(why)? else { return Ok(None) };
         let description = match (name.contains('@'), device.is_read_only()) {
             (true, _) => "a snapshot of a volume",
             (false, true) => "a volume, read-only",

@@ -24,11 +24,18 @@ pub(super) fn options(parsed: &Parsed) -> Result<Options, Failure> {
     Ok(Options { connections, tls: tls(parsed)?, ..defaults })
 }
 
-/// The certificates, if there is TLS.
+/// The certificates, if there is TLS. Options of TLS are not passed over where there is none: who gives them counts on it.
 fn tls(parsed: &Parsed) -> Result<Option<Tls>, Failure> {
     let (how, directory) = (parsed.text(TLS), parsed.value(TLS_CERTIFICATES).map(console::path));
     let required = match (how.as_deref(), &directory) {
-        (Some("off"), _) | (None, None) => return Ok(None),
+        (Some("off"), Some(_)) => return Err(usage("--tls off: there is no TLS that --tls-certificates are for")),
+        (Some("off"), None) if parsed.has(TLS_VERIFY_PEER) => {
+            return Err(usage("--tls off: without TLS --tls-verify-peer has nobody show a certificate"));
+        }
+        (None, None) if parsed.has(TLS_VERIFY_PEER) => {
+            return Err(usage("--tls-verify-peer: --tls-certificates DIR is expected"));
+        }
+        (Some("off"), None) | (None, None) => return Ok(None),
         (Some("on"), _) => false,
         (Some("require") | None, _) => true,
         (Some(other), _) => return Err(usage(format!("--tls {other}: off, on or require is expected"))),

@@ -11,6 +11,9 @@
 //! # Numbers of files
 //! A file is known by its [`Identity`]: under a new name it is the same, and what has taken its name is another. The kernel gets numbers for them, which count up and are forgotten with the file ([`Nodes`]).
 //!
+//! # What waits
+//! What is below one name of the root is a pool, whose requests may wait long, and together: they are carried out by threads of their own, up to a bound, so that other pools are served meanwhile (`lanes`).
+//!
 //! # What a device file is not
 //! A size is not changed by writing or truncating; a write beyond the end fails with ENOSPC, `ftruncate` to another size with EINVAL (so `dd` wants `conv=notrunc`). Owner and mode are those of the process, for it alone (0600; 0400 for what is only read).
 //! They cannot be mapped as shared memory.
@@ -18,9 +21,11 @@
 //! # Use
 //! A device is opened with the first `open` and closed with the last `close`, each file descriptor by itself. A loop device has its file open.
 
+mod lanes;
 mod mount;
 mod nodes;
 mod requests;
+mod tree;
 
 use std::sync::Arc;
 
@@ -36,17 +41,17 @@ pub trait Devices: Send + Sync {
     /// ENOENT if there is nothing.
     fn find(&self, path: &str) -> Result<Found, Errno>;
 
-    /// Returns what is in a directory, by name.
+    /// Returns what is in a directory, by name. For the root it waits for nothing.
     ///
     /// # Errors
     /// ENOENT if it is gone.
-    fn list(&self, path: &str) -> Result<Vec<(String, Found)>, Errno>;
+    fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, Errno>;
 
     /// Opens the device at a path, which is in use until it is dropped.
     ///
     /// # Errors
-    /// ENOENT if there is none; EBUSY if others use it in a way that does not allow it.
-    fn open(&self, path: &str) -> Result<Arc<dyn Device>, Errno>;
+    /// ENOENT if there is none; ESTALE if it is another one than `identity` says; EBUSY if others use it in a way that does not allow it.
+    fn open(&self, path: &str, identity: Identity) -> Result<Arc<dyn Device>, Errno>;
 }
 
 /// What tells a device or directory from all others, whatever its name is by now.
@@ -60,6 +65,15 @@ pub struct Found {
     pub identity: Identity,
     /// What it is.
     pub kind: Kind,
+}
+
+/// What a directory has by a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// A directory.
+    Directory,
+    /// A device.
+    Device,
 }
 
 /// What there can be at a path.

@@ -8,12 +8,12 @@ use base::Errno;
 use fuser::{Config, Session, SessionACL};
 
 use super::Devices;
-use super::requests::Tree;
+use super::requests::Requests;
 use crate::end::End;
 use crate::kernel::{self, DEVICES, Place};
 use crate::{Error, Options, Unmount};
 
-/// Threads that answer requests. What waits long is handed to others.
+/// Threads that read requests. What touches a pool is handed to others, by their lanes.
 const THREADS: usize = 8;
 
 /// A mounted directory of block devices. See [the module](super). It is unmounted when this is dropped, lazily if somebody uses it.
@@ -49,7 +49,7 @@ impl DeviceDirectory {
         config.n_threads = Some(THREADS);
         config.clone_fd = kernel::open_device().is_ok();
         let (of_thread, told) = (place.clone(), end.clone());
-        let begun = Session::from_fd(Tree::new(devices), device, config.acl, config.clone()).and_then(|session| {
+        let begun = Session::from_fd(Requests::new(devices), device, config.acl, config.clone()).and_then(|session| {
             let run = move || {
                 let served = session.run();
                 // only the connection may have ended: nobody answers there any more

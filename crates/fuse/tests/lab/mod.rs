@@ -1,7 +1,5 @@
 //! A pool in a file of a temporary directory, with its root file system mounted.
 
-#![allow(dead_code)] // each program of tests uses a part of it
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;

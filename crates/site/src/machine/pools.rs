@@ -592,6 +592,11 @@ impl Pools {
         self.close_until(Instant::now().checked_add(limit))
     }
 
+    pub(super) fn give_up_suspended(&self) {
+        let places: Vec<Arc<Place>> = self.places.lock().values().cloned().collect();
+        places.iter().for_each(|place| place.give_up_suspended());
+    }
+
     pub(super) fn close_all(&self) -> Result<(), Failed> {
         self.close_until(None)
     }

@@ -188,6 +188,14 @@ impl Volume {
         extents(&self.body.data, range, max)
     }
 
+    /// Returns the next byte at or after `offset` that is stored, as it is at some moment: ranges are not locked. `None` if only holes follow.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
+        Ok(self.body.data.next_data(offset)?.filter(|at| *at < self.size()))
+    }
+
     /// Writes at `offset`.
     ///
     /// # Errors
