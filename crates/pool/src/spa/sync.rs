@@ -124,6 +124,7 @@ impl Spa {
             self.commit(&tx)?;
             *self.view.write() = None;
         }
+        self.props_on_disk();
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
         tracing::debug!(target: "zuse::txg", pool = self.name(), txg = next.txg.0, passes = record.passes, sync_ns = record.sync_ns, changed, "synced");
