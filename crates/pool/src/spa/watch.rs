@@ -48,9 +48,10 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
-    /// Notes how the replacement has ended. After a failure other than a refusal it is not known whether it took place.
+    /// Notes how the task that replaces them has ended. One that fails has changed nothing, but in a pool that is suspended or closed it is not known whether
+    /// it took place.
     pub(crate) fn ended<T>(&mut self, done: &Result<T, Error>) {
-        self.replaced = !matches!(done, Err(Error::Refused { .. } | Error::NoSuchDataset { .. }));
+        self.replaced = matches!(done, Ok(_) | Err(Error::Suspended(_) | Error::Closed));
     }
 }
 
@@ -148,6 +149,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::dsl::Refusal;
     use crate::testing::in_memory;
 
     /// Notes the txg of the last view that it was told to look at.
@@ -179,5 +181,43 @@ mod tests {
         spa.tell_props_changed();
         assert_eq!(looks.seen.load(Ordering::SeqCst), 0);
         spa.close().unwrap();
+    }
+
+    /// Notes whether the contents were replaced.
+    #[derive(Default)]
+    struct User(Mutex<Vec<bool>>);
+
+    impl Suspend for User {
+        fn dataset(&self) -> ObjectId {
+            ObjectId(1)
+        }
+
+        fn kept(&self) -> Vec<KeptObject> {
+            Vec::new()
+        }
+
+        fn suspend(&self) {}
+
+        fn resume(&self, replaced: bool) {
+            self.0.lock().push(replaced);
+        }
+    }
+
+    #[test]
+    fn a_task_that_failed_has_replaced_nothing() {
+        let user = Arc::<User>::default();
+        let refused = || Error::Refused { name: "t".to_owned(), why: Refusal::Busy };
+        let ends = [
+            Ok(()),
+            Err(refused()),
+            Err(Error::Features(Vec::new())),
+            Err(Error::Bug("unknown".to_owned())),
+            Err(Error::Suspended(Arc::new(refused()))),
+            Err(Error::Closed),
+        ];
+        for end in ends {
+            Suspended { users: vec![user.clone()], replaced: true }.ended(&end);
+        }
+        assert_eq!(*user.0.lock(), [true, false, false, false, true, true]);
     }
 }
