@@ -61,8 +61,7 @@ fn mask_of(flags: i32) -> u8 {
 
 impl Served {
     pub(crate) fn open(&self, req: &Request, file: INodeNo, flags: i32) -> Answer<Opened> {
-        let pinned = self.pin()?;
-        let id = self.file(&pinned, file)?;
+        let (pinned, id) = self.pin_file(file)?;
         let handle = pinned.open(&self.caller(req), id, mask_of(flags)).map_err(|error| error.errno())?;
         Ok(self.keep_file(&pinned, handle, flags))
     }
