@@ -132,8 +132,8 @@ impl Served {
         };
         let is_cached = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         if is_cached && self.mapped.is_outdated(id) {
-            // pages of contents that are there no more
-            return reply.written(data.len() as u32);
+            // pages of contents that are there no more: whoever waits for them to be written is told
+            return reply.error(errno(Errno::EIO));
         }
         if let Err(error) = subject.check(&pinned) {
             return reply.error(errno(error));
