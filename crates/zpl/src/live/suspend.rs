@@ -2,7 +2,7 @@
 //!
 //! A rollback and the end of a receive put another object set in the place of a head, which nobody may have open meanwhile. A [`Suspendable`] is what a
 //! mount has instead of the [`Zfs`] itself. Told to, it lets operations end, lets new ones wait, and lets go of the files that are held open and of the
-//! file system. Afterwards it opens the file system again, and takes back each file whose number and generation are still those of before; also those
+//! file system; a file that is closed meanwhile is closed when it goes on. Afterwards it opens the file system again, and takes back each file whose number and generation are still those of before; also those
 //! without a name, which whoever opens the file system does not free for that reason ([`Spa::kept_objects`]). So a replacement that was refused has
 //! no effect on files that are open.
 //!
@@ -82,7 +82,7 @@ struct File {
     /// `None` while it is let go of, and if it is stale.
     handle: Option<Handle>,
     stale: Arc<AtomicBool>,
-    /// It was closed while it was let go of: it is taken back, and closed then.
+    /// It was closed while the file system is suspended: it is closed once that goes on.
     closed: bool,
 }
 
@@ -126,17 +126,19 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // the last one of a removed file frees it, which takes time: an operation as any other, which cannot wait here
+        let entered = self.owner.enter();
         let mut files = self.owner.files.lock();
         let gone = match files.slots.get_mut(&self.number) {
-            Some(file) if file.is_let_go() => {
+            Some(file) if entered.is_none() => {
                 file.closed = true;
                 None
             }
             _ => files.slots.remove(&self.number),
         };
-        // the last one of a removed file frees it, which takes time
         drop(files);
         drop(gone);
+        drop(entered);
     }
 }
 
@@ -217,15 +219,20 @@ struct Entered(Arc<Inner>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.users -= 1;
-        if state.suspended && state.users == 0 {
-            self.0.changed.notify_all();
-        }
+        self.0.leave();
     }
 }
 
 impl Inner {
+    /// An operation has ended.
+    fn leave(&self) {
+        let mut state = self.state.lock();
+        state.users -= 1;
+        if state.suspended && state.users == 0 {
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits until it is not suspended, and keeps it from being so.
     fn pin(self: &Arc<Self>) -> Result<LivePin, Error> {
         let mut state = self.state.lock();
@@ -235,6 +242,17 @@ impl Inner {
         let Some(zfs) = state.zfs.clone() else { return Err(Error::Pool(Box::new(pool::Error::Closed))) };
         state.users += 1;
         Ok(LivePin { zfs, entered: Entered(self.clone()) })
+    }
+
+    /// Keeps it from being suspended, unless it is.
+    fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let mut state = self.state.lock();
+        if state.suspended {
+            return None;
+        }
+        state.users += 1;
+        drop(state);
+        Some(Entered(self.clone()))
     }
 
     /// Carries out an operation.
@@ -253,12 +271,18 @@ impl Inner {
         let mounted = temporary.map(|temporary| zfs.mounted(temporary)).transpose()?;
         let mut files = self.files.lock();
         files.slots.values_mut().filter(|file| file.is_let_go()).for_each(|file| file.take_back(&zfs));
+        drop(files);
+        Ok((zfs, mounted))
+    }
+
+    /// Closes the files that were closed while it was suspended.
+    fn close_files(&self) {
+        let mut files = self.files.lock();
         let closed: Vec<u64> = files.slots.iter().filter(|(_, file)| file.closed).map(|(number, _)| *number).collect();
         let closed: Vec<File> = closed.iter().filter_map(|number| files.slots.remove(number)).collect();
         drop(files);
         // the last one of a removed file frees it
         drop(closed);
-        Ok((zfs, mounted))
     }
 
     fn tell(&self, contents: Contents) {
@@ -311,8 +335,12 @@ impl Suspend for Inner {
             (state.zfs, state.mounted) = (Some(zfs), mounted);
         }
         state.suspended = false;
+        // it is not suspended again before they are closed
+        state.users += 1;
         drop(state);
         self.changed.notify_all();
+        self.close_files();
+        self.leave();
         match (is_there, replaced) {
             (false, _) => self.tell(Contents::Lost),
             (true, true) => self.tell(Contents::Resumed),
@@ -524,3 +552,6 @@ impl Vfs for Suspendable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
