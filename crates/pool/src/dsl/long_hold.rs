@@ -7,6 +7,9 @@
 //! A sync task that destroys a snapshot *dooms* it first: later attempts to hold it fail as if it were gone, which by the end of the task it is. A head
 //! that a task is about to change or destroy is doomed in the same way, and is busy for as long as the task lasts.
 //!
+//! A head whose contents are replaced while a file system is mounted is owned by that also while the mount has let go of it (OpenZFS: `zfs_suspend_fs`
+//! keeps its hold): it is *suspended* from before the mount lets go until it has it again, and busy for all but the one who replaces it and the mount.
+//!
 //! Taken by send and diff. Destroy, promote, rollback, release of the last tag and the end of a receive fail with EBUSY while one exists; a rename or a new
 //! property does not disturb a reader.
 
@@ -20,7 +23,7 @@ use parking_lot::Mutex;
 use crate::dsl::Refusal;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
-use crate::spa::Spa;
+use crate::spa::{Spa, Suspended};
 use crate::{Dataset, Error};
 
 /// The long holds on datasets of a pool, by their objects.
@@ -31,6 +34,20 @@ pub(in crate::dsl) struct LongHolds(Mutex<State>);
 struct State {
     held: BTreeMap<ObjectId, usize>,
     doomed: BTreeSet<ObjectId>,
+    /// Heads that are suspended, and how often.
+    suspended: BTreeMap<ObjectId, usize>,
+}
+
+impl State {
+    /// Ends one of those that are counted.
+    fn end(counts: &mut BTreeMap<ObjectId, usize>, id: ObjectId) {
+        if let Some(count) = counts.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&id);
+            }
+        }
+    }
 }
 
 impl LongHolds {
@@ -42,10 +59,15 @@ impl LongHolds {
         self.0.lock().doomed.contains(&id)
     }
 
+    /// Returns whether the mount of a head has let go of it, or is about to. Whoever asks looks first whether it is in use: it is, until it is suspended.
+    pub(in crate::dsl) fn is_suspended(&self, id: ObjectId) -> bool {
+        self.0.lock().suspended.contains_key(&id)
+    }
+
     /// Takes a hold; `None` if the dataset is about to be destroyed or changed.
     fn hold(self: &Arc<Self>, id: ObjectId) -> Option<LongHold> {
         let mut state = self.0.lock();
-        if state.doomed.contains(&id) {
+        if state.doomed.contains(&id) || state.suspended.contains_key(&id) {
             return None;
         }
         *state.held.entry(id).or_default() += 1;
@@ -75,13 +97,37 @@ pub struct LongHold(Option<(Arc<LongHolds>, ObjectId)>);
 impl Drop for LongHold {
     fn drop(&mut self) {
         let Some((holds, id)) = &self.0 else { return };
-        let mut state = holds.0.lock();
-        if let Some(count) = state.held.get_mut(id) {
-            *count -= 1;
-            if *count == 0 {
-                state.held.remove(id);
-            }
-        }
+        State::end(&mut holds.0.lock().held, *id);
+    }
+}
+
+/// A head whose contents are replaced: its users have let go of it, and have it again when this is dropped.
+pub(in crate::dsl) struct Replaced {
+    // before the mark
+    users: Suspended,
+    _mark: Mark,
+}
+
+impl Replaced {
+    /// Notes how the task that replaces them has ended.
+    pub(in crate::dsl) fn ended<T>(&mut self, done: &Result<T, Error>) {
+        self.users.ended(done);
+    }
+}
+
+/// Marks a head as suspended.
+struct Mark(Arc<LongHolds>, ObjectId);
+
+impl Mark {
+    fn new(holds: &Arc<LongHolds>, id: ObjectId) -> Mark {
+        *holds.0.lock().suspended.entry(id).or_default() += 1;
+        Mark(holds.clone(), id)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        State::end(&mut self.0.0.lock().suspended, self.1);
     }
 }
 
@@ -125,10 +171,16 @@ impl Spa {
             return Err(Error::no_dataset(name));
         }
         let changed = || self.dsl.open_datasets.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
-        if !dataset.is_snapshot() && changed() {
+        if !dataset.is_snapshot() && (changed() || self.dsl.open_datasets.long_holds().is_suspended(id)) {
             return Err(refused(name, Refusal::Busy));
         }
         Ok(hold)
+    }
+
+    /// Has the users of a head let go of it, for a task that replaces its contents, until the result is dropped.
+    pub(in crate::dsl) fn suspend_head(&self, id: ObjectId) -> Replaced {
+        let mark = Mark::new(self.dsl.open_datasets.long_holds(), id);
+        Replaced { users: self.suspend_users(id), _mark: mark }
     }
 
     /// Returns whether this process or another holds the dataset.

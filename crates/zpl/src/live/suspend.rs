@@ -16,8 +16,9 @@ use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use base::ObjectId;
+use base::{Errno, ObjectId};
 use parking_lot::{Condvar, Mutex};
 use pool::{KeptObject, Spa, Suspend};
 
@@ -26,6 +27,10 @@ use super::{
     XattrMode, Zfs,
 };
 use crate::{Attrs, Error, ReadDir};
+
+/// How often, and in what intervals, a file system that is in use is tried to be opened again.
+const TRIES: usize = 500;
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// What has become of the contents of a file system that was suspended. Where they are what they were, nothing is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,7 +269,15 @@ impl Inner {
     /// Opens the file system as it is now, and takes back the files in it that are still there.
     fn open_again(&self, temporary: Option<Temporary>) -> Result<(Zfs, Option<Mounted>), Error> {
         let name = self.spa.view()?.dataset_by_id(self.dataset)?.name().to_owned();
-        let zfs = Zfs::open(&self.spa, &name)?;
+        let mut tries = 1;
+        let zfs = loop {
+            match Zfs::open(&self.spa, &name) {
+                // by a reader that is about to be refused
+                Err(error) if error.errno() == Errno::EBUSY && tries < TRIES => tries += 1,
+                opened => break opened?,
+            }
+            std::thread::sleep(INTERVAL);
+        };
         if zfs.fs().root() != self.root {
             return Err(Refusal::Stale.of(self.root));
         }

@@ -31,6 +31,6 @@ fn a_file_that_is_closed_beside_a_suspension_is_freed_when_it_is_over() {
     });
     assert_eq!(live.0.kept().len(), 1);
     live.0.resume(false);
-    assert_eq!(live.attrs(id).unwrap_err().errno(), base::Errno::ENOENT);
+    assert_eq!(live.attrs(id).unwrap_err().errno(), Errno::ENOENT);
     assert!(live.0.files.lock().slots.is_empty() && live.0.state.lock().users == 0);
 }
