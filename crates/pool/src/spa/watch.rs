@@ -149,7 +149,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
-    use crate::dsl::Refusal;
+    use crate::Refusal;
     use crate::testing::in_memory;
 
     /// Notes the txg of the last view that it was told to look at.
