@@ -156,7 +156,7 @@ fn a_rollback_waits_for_listings_and_pins() {
             if let Some(pin) = pin {
                 // nothing of it is let go of
                 assert!(is_told.try_recv().is_err());
-                assert!(Vfs::getattr(&*pin, pin.fs().root()).is_ok());
+                assert!(Vfs::getattr(&*pin, pin.root()).is_ok());
                 drop(pin);
             }
             rollback.join().unwrap().unwrap();
