@@ -172,6 +172,7 @@ mod tests {
         spa.watch_props(watch);
         let changed = spa.sync_task(|cx| {
             cx.spa.note_props_changed();
+            cx.mos.zap(ObjectId::POOL_DIRECTORY)?.add_u64(cx.tx, "changed", 1)?;
             // as somebody does whose txg is the one before
             cx.spa.tell_props_changed();
             Ok(cx.tx.txg())
