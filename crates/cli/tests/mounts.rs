@@ -188,6 +188,17 @@ fn what_cannot_be_mounted_again_is_a_failure() {
 }
 
 #[test]
+fn a_package_is_received_whole_where_a_mount_of_it_fails() {
+    let Some(world) = World::new() else { return };
+    world.ok("zfs create -p t/a/b && zfs snapshot -r t/a@1 && zfs send -R t/a@1 | zfs receive t/r");
+    world.ok("zfs rename t/a/b t/a/c && zfs snapshot -r t/a@2 && zfs set overlay=off t/r && mkdir -p $R/t/r/c/x");
+    let why = "cannot mount 'ROOT/t/r/c': directory is not empty\nrenamed, but not all file systems could be mounted";
+    world.fails("zfs send -R -i @1 t/a@2 | zfs receive -F t/r", 1, why);
+    assert_eq!(world.ok("zfs list -Ho name -t snapshot -r t/r | sort"), "t/r/c@1\nt/r/c@2\nt/r@1\nt/r@2\n");
+    world.check();
+}
+
+#[test]
 fn contents_that_are_replaced_are_seen_at_once() {
     let Some(world) = World::new() else { return };
     world

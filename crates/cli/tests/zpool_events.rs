@@ -1,5 +1,5 @@
 //! `zpool events`: what happened to the pools of this machine, from one command to the next.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

@@ -50,8 +50,8 @@ impl Change {
 impl Served {
     /// Returns the attributes of a file. The number that is shown is not that of the kernel for the root.
     pub(crate) fn getattr(&self, file: INodeNo) -> Answer<Stat> {
-        let pinned = self.pin()?;
-        stat(&*pinned, self.file(&pinned, file)?)
+        let (pinned, id) = self.pin_file(file)?;
+        stat(&*pinned, id)
     }
 
     /// Changes attributes, and answers; a change of the size in another thread, as what is cut off may be long.
@@ -98,8 +98,7 @@ impl Served {
     /// Checks a caller's permissions. The kernel asks only if it does not decide.
     pub(crate) fn access(&self, req: &Request, file: INodeNo, mask: i32) -> Answer<()> {
         let mask = u8::try_from(mask & RWX).map_err(|_| Errno::EINVAL)?;
-        let pinned = self.pin()?;
-        let id = self.file(&pinned, file)?;
+        let (pinned, id) = self.pin_file(file)?;
         pinned.access(&self.accessing_caller(req), id, mask).map_err(|error| error.errno())
     }
 

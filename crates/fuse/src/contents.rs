@@ -61,8 +61,7 @@ fn mask_of(flags: i32) -> u8 {
 
 impl Served {
     pub(crate) fn open(&self, req: &Request, file: INodeNo, flags: i32) -> Answer<Opened> {
-        let pinned = self.pin()?;
-        let id = self.file(&pinned, file)?;
+        let (pinned, id) = self.pin_file(file)?;
         let handle = pinned.open(&self.caller(req), id, mask_of(flags)).map_err(|error| error.errno())?;
         Ok(self.keep_file(&pinned, handle, flags))
     }
@@ -133,8 +132,8 @@ impl Served {
         };
         let is_cached = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         if is_cached && self.mapped.is_outdated(id) {
-            // pages of contents that are there no more
-            return reply.written(data.len() as u32);
+            // pages of contents that are there no more: whoever waits for them to be written is told
+            return reply.error(errno(Errno::EIO));
         }
         if let Err(error) = subject.check(&pinned) {
             return reply.error(errno(error));

@@ -62,8 +62,7 @@ impl Served {
         // flags are set together with those that stay as they are
         let is_set = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, ZFS_IOC_SETDOSFLAGS].contains(&call);
         let _flags = is_set.then(|| self.flags.lock());
-        let pinned = self.pin()?;
-        let id = self.file(&pinned, file)?;
+        let (pinned, id) = self.pin_file(file)?;
         let attrs = pinned.attrs(id).map_err(|error| error.errno())?;
         let word = |at| bytes::u32(data, at, Endian::NATIVE).ok_or(Errno::EINVAL);
         let set = |set: SetAttr| -> Answer<Vec<u8>> {

@@ -1,8 +1,12 @@
 //! Files that may be changed through mappings: the engine has what was changed when the kernel writes it.
 //!
 //! When the contents of the file system are replaced, pages that were changed before have not all been written. They are of the former contents, and are
-//! not to come into those that are there then. So what the kernel writes of them is dropped until it was told to forget the pages of the file, which has
-//! it written first ([`Notifier::all_changed`](crate::Notifier::all_changed)).
+//! not to come into those that are there then. So what the kernel writes of them is refused with EIO, which the next `msync` or `fsync` of the file returns,
+//! until it was told to forget the pages of the file, which has it written first ([`Notifier::all_changed`](crate::Notifier::all_changed)). Pages that are
+//! changed meanwhile are refused with them: the kernel does not say by which handle a page was changed.
+//!
+//! Contents may be replaced again before all is told of the time before: each replacement has a number, the *epoch*, and whoever was told of one ends no
+//! later one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,8 +20,10 @@ pub(crate) struct Mapped(Mutex<State>);
 struct State {
     /// Of each file how many handles it has by which it may be mapped for writing.
     writable: HashMap<ObjectId, usize>,
-    /// Files whose changed pages are of contents that were replaced.
-    outdated: HashSet<ObjectId>,
+    /// Files whose changed pages are of contents that were replaced, and in which epoch they were last.
+    outdated: HashMap<ObjectId, u64>,
+    /// The number of replacements.
+    epoch: u64,
 }
 
 impl Mapped {
@@ -46,22 +52,32 @@ impl Mapped {
     /// Notes that the contents were replaced.
     pub(crate) fn replaced(&self) {
         let mut state = self.0.lock();
-        state.outdated = state.writable.keys().copied().collect();
+        state.epoch += 1;
+        let epoch = state.epoch;
+        state.outdated = state.writable.keys().map(|id| (*id, epoch)).collect();
+    }
+
+    /// Returns the epoch, before the kernel is told of files.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.0.lock().epoch
     }
 
     /// True if pages that the kernel writes are of contents that were replaced.
     pub(crate) fn is_outdated(&self, id: ObjectId) -> bool {
-        self.0.lock().outdated.contains(&id)
+        self.0.lock().outdated.contains_key(&id)
     }
 
-    /// Notes that the kernel has forgotten the pages of a file.
-    pub(crate) fn forgotten(&self, id: ObjectId) {
-        self.0.lock().outdated.remove(&id);
+    /// Notes that the kernel has forgotten the pages that a file had in an epoch.
+    pub(crate) fn forgotten(&self, id: ObjectId, epoch: u64) {
+        let mut state = self.0.lock();
+        if state.outdated.get(&id).is_some_and(|marked| *marked <= epoch) {
+            state.outdated.remove(&id);
+        }
     }
 
-    /// Notes that the kernel was told of all files.
-    pub(crate) fn all_forgotten(&self) {
-        self.0.lock().outdated.clear();
+    /// Notes that the kernel was told of all files, and has forgotten the pages that they had in an epoch, but for those that it `refused`.
+    pub(crate) fn all_forgotten(&self, epoch: u64, refused: &HashSet<ObjectId>) {
+        self.0.lock().outdated.retain(|id, marked| *marked > epoch || refused.contains(id));
     }
 }
 
@@ -80,10 +96,26 @@ mod tests {
         mapped.closed(a);
         assert!(mapped.is_outdated(a));
         mapped.closed(a);
-        mapped.forgotten(b);
+        mapped.forgotten(b, mapped.epoch());
         assert!(!mapped.is_outdated(a) && !mapped.is_outdated(b) && !mapped.may_be(a) && mapped.may_be(b));
         mapped.replaced();
-        mapped.all_forgotten();
+        mapped.all_forgotten(mapped.epoch(), &HashSet::new());
         assert!(!mapped.is_outdated(b) && mapped.may_be(b));
+    }
+
+    #[test]
+    fn what_is_told_of_one_replacement_ends_neither_the_next_nor_what_was_refused() {
+        let (mapped, [a, b]) = (Mapped::default(), [7, 8].map(ObjectId));
+        [a, b].into_iter().for_each(|id| mapped.opened(id));
+        mapped.replaced();
+        let first = mapped.epoch();
+        mapped.replaced();
+        mapped.forgotten(a, first);
+        mapped.all_forgotten(first, &HashSet::new());
+        assert!(mapped.is_outdated(a) && mapped.is_outdated(b));
+        let second = mapped.epoch();
+        mapped.forgotten(a, second);
+        mapped.all_forgotten(second, &HashSet::from([b]));
+        assert!(!mapped.is_outdated(a) && mapped.is_outdated(b));
     }
 }

@@ -49,9 +49,8 @@ impl Served {
     }
 
     fn find(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<Entry> {
-        let pinned = self.pin()?;
-        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
-        match name {
+        let (pinned, dir) = self.pin_file(dir)?;
+        match name.as_bytes() {
             b"." => self.entry(&pinned, dir, None),
             b".." => self.entry(&pinned, pinned.attrs(dir).map_err(|error| error.errno())?.parent, None),
             name => {
@@ -63,11 +62,12 @@ impl Served {
 
     /// Creates a file of any kind.
     pub(crate) fn make(&self, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
-        self.make_in(&self.pin_for(dir)?, req, dir, name, new)
+        let (pinned, dir) = self.pin_dir(dir)?;
+        self.make_in(&pinned, req, dir, name, new)
     }
 
-    fn make_in(&self, pinned: &Pinned, req: &Request, dir: INodeNo, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
-        let (dir, name) = (self.file(pinned, dir)?, name.as_bytes());
+    fn make_in(&self, pinned: &Pinned, req: &Request, dir: ObjectId, name: &OsStr, new: &NewFile<'_>) -> Answer<Entry> {
+        let name = name.as_bytes();
         let caller = match pinned.is_told(dir) {
             // whether the bit may be set depends on the caller's groups
             true if new.mode & S_ISGID != 0 => self.own_groups(req),
@@ -100,7 +100,7 @@ impl Served {
         flags: i32,
     ) -> Answer<(Entry, Opened)> {
         let new = NewFile { umask, ..NewFile::new(Kind::File, mode) };
-        let pinned = self.pin()?;
+        let (pinned, dir) = self.pin_file(dir)?;
         match self.make_in(&pinned, req, dir, name, &new) {
             Ok(entry) => {
                 // its maker may write it whatever its mode is
@@ -121,8 +121,8 @@ impl Served {
     }
 
     /// True if no file can have a name, though it is not found either.
-    fn is_reserved(&self, dir: INodeNo, name: &OsStr) -> bool {
-        self.open_file(dir) == self.root && name == CONTROL_DIR
+    fn is_reserved(&self, dir: ObjectId, name: &OsStr) -> bool {
+        dir == self.root && name == CONTROL_DIR
     }
 
     pub(crate) fn mknod(
@@ -141,15 +141,16 @@ impl Served {
     }
 
     pub(crate) fn link(&self, req: &Request, file: INodeNo, dir: INodeNo, name: &OsStr) -> Answer<Entry> {
-        let pinned = self.pin()?;
-        let (id, dir, name) = (self.file(&pinned, file)?, self.file(&pinned, dir)?, name.as_bytes());
+        let (dir, name) = (self.known_file(dir), name.as_bytes());
+        let (pinned, id) = self.pin_file(file)?;
+        dir.check(&pinned)?;
+        let dir = dir.id;
         pinned.link(&self.caller(req), id, dir, name).map_err(|error| error.errno())?;
         self.entry(&pinned, id, Some((dir, name)))
     }
 
     pub(crate) fn unlink(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<()> {
-        let pinned = self.pin()?;
-        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
+        let ((pinned, dir), name) = (self.pin_file(dir)?, name.as_bytes());
         let victim = self.hold_known(&pinned, dir, name);
         pinned.unlink(&self.caller(req), dir, name).map_err(|error| error.errno())?;
         self.removed(&pinned, victim, dir, name);
@@ -157,8 +158,7 @@ impl Served {
     }
 
     pub(crate) fn rmdir(&self, req: &Request, dir: INodeNo, name: &OsStr) -> Answer<()> {
-        let pinned = self.pin_for(dir)?;
-        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
+        let ((pinned, dir), name) = (self.pin_dir(dir)?, name.as_bytes());
         let victim = self.hold_known(&pinned, dir, name);
         pinned.rmdir(&self.changer_in(&pinned, req, dir), dir, name).map_err(|error| error.errno())?;
         self.removed(&pinned, victim, dir, name);
@@ -172,9 +172,10 @@ impl Served {
         (to_dir, to_name): (INodeNo, &OsStr),
         flags: RenameFlags,
     ) -> Answer<()> {
-        let pinned = self.pin_for(dir)?;
-        let (dir, name) = (self.file(&pinned, dir)?, name.as_bytes());
-        let (to_dir, to_name) = (self.file(&pinned, to_dir)?, to_name.as_bytes());
+        let (name, to_name, target) = (name.as_bytes(), to_name.as_bytes(), self.known_file(to_dir));
+        let (pinned, dir) = self.pin_dir(dir)?;
+        target.check(&pinned)?;
+        let to_dir = target.id;
         let mode = match flags {
             flags if flags.is_empty() => RenameMode::Replace,
             RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
@@ -218,13 +219,12 @@ impl Served {
     }
 
     pub(crate) fn readlink(&self, link: INodeNo) -> Answer<Vec<u8>> {
-        let pinned = self.pin()?;
-        pinned.readlink(self.file(&pinned, link)?).map_err(|error| error.errno())
+        let (pinned, id) = self.pin_file(link)?;
+        pinned.readlink(id).map_err(|error| error.errno())
     }
 
     pub(crate) fn opendir(&self, req: &Request, dir: INodeNo) -> Answer<Opened> {
-        let pinned = self.pin()?;
-        let id = self.file(&pinned, dir)?;
+        let (pinned, id) = self.pin_file(dir)?;
         let handle = pinned.open(&self.caller(req), id, MAY_READ).map_err(|error| error.errno())?;
         Ok(self.keep(handle, FopenFlags::empty(), false))
     }

@@ -6,6 +6,7 @@
 //! What was read for an answer before the change may be sent behind it. So such answers are waited for ([`under_way`](crate::under_way)); and a
 //! file that the kernel has just been told of, but that it does not know yet, is told of again.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -142,7 +143,7 @@ impl Notifier {
     }
 
     /// Notes that the contents of the file system were replaced, before requests go on: what the kernel writes of pages that were changed in mappings
-    /// until [`Notifier::all_changed`] is dropped, as they are of the former contents.
+    /// is refused until [`Notifier::all_changed`], as they are of the former contents.
     pub fn replaced(&self) {
         self.mapped.replaced();
     }
@@ -153,6 +154,7 @@ impl Notifier {
     /// # Errors
     /// The first of those of the kernel.
     pub fn all_changed(&self) -> Result<(), Error> {
+        let (epoch, mut refused) = (self.mapped.epoch(), HashSet::new());
         self.under_way.wait();
         let (inner, mut again) = (self.below.inner(), AGAIN);
         let mut done = self.file_changed(self.root, &mut again);
@@ -160,10 +162,15 @@ impl Notifier {
             if let Some((dir, name)) = name {
                 done = done.and(self.name_changed(&inner, dir, &name));
             }
-            done = done.and(self.file_changed(id, &mut again));
-            self.mapped.forgotten(id);
+            let told = self.file_changed(id, &mut again);
+            if told.is_ok() {
+                self.mapped.forgotten(id, epoch);
+            } else {
+                refused.insert(id);
+            }
+            done = done.and(told);
         }
-        self.mapped.all_forgotten();
+        self.mapped.all_forgotten(epoch, &refused);
         done
     }
 

@@ -140,26 +140,29 @@ impl Served {
         Pinned::new(&self.vfs)
     }
 
-    /// As [`Served::pin`], for a change in a directory. In one of whose changes nobody tells it is a command (`.zfs/snapshot`), which may wait for others:
-    /// the file system is not pinned for it.
+    /// Pins the file system for a request about a file that the kernel knows, and returns its object number. Which file the kernel means is read before
+    /// that: while the pin is waited for, the number may become that of another file, of which the kernel learns.
     ///
     /// # Errors
-    /// As [`Served::pin`].
-    pub(crate) fn pin_for(&self, dir: INodeNo) -> Answer<Pinned> {
-        if self.vfs.is_told(self.open_file(dir)) { self.pin() } else { Ok(Pinned::unpinned(&self.vfs)) }
+    /// ESTALE if it is another file by now; as [`Served::pin`].
+    pub(crate) fn pin_file(&self, node: INodeNo) -> Answer<(Pinned, ObjectId)> {
+        let file = self.known_file(node);
+        Ok((file.pin()?, file.id))
     }
 
-    /// Returns the object number of a file that the kernel knows.
+    /// As [`Served::pin_file`], for a change in a directory. In one of whose changes nobody tells it is a command (`.zfs/snapshot`), which may wait for
+    /// others: the file system is not pinned for it.
     ///
     /// # Errors
-    /// ESTALE if it is another file by now.
-    pub(crate) fn file(&self, pinned: &Pinned, node: INodeNo) -> Answer<ObjectId> {
-        let id = self.open_file(node);
-        self.known.generation(id).map_or(Ok(()), |told| pinned.check_generation(id, told))?;
-        Ok(id)
+    /// As [`Served::pin_file`].
+    pub(crate) fn pin_dir(&self, node: INodeNo) -> Answer<(Pinned, ObjectId)> {
+        let dir = self.known_file(node);
+        let pinned = if self.vfs.is_told(dir.id) { self.pin()? } else { Pinned::unpinned(&self.vfs) };
+        dir.check(&pinned)?;
+        Ok((pinned, dir.id))
     }
 
-    /// Returns a file that the kernel knows, for the steps of a request.
+    /// Returns a file that the kernel knows by now, for the steps of a request: before the first of them.
     pub(crate) fn known_file(&self, node: INodeNo) -> Subject {
         let id = self.open_file(node);
         Subject { vfs: self.vfs.clone(), id, known: pinned::Known::By(self.known.generation(id)) }

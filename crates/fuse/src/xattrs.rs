@@ -39,8 +39,8 @@ fn fitting(bytes: Vec<u8>, size: u32) -> Answer<Value> {
 
 impl Served {
     pub(crate) fn getxattr(&self, req: &Request, file: INodeNo, name: &OsStr, size: u32) -> Answer<Value> {
-        let (pinned, name) = (self.pin()?, name.as_bytes());
-        let (id, caller) = (self.file(&pinned, file)?, self.user_of(req, name)?);
+        let ((pinned, id), name) = (self.pin_file(file)?, name.as_bytes());
+        let caller = self.user_of(req, name)?;
         let value = pinned.get_xattr(&caller, id, name).map_err(|error| error.errno())?;
         fitting(value, size)
     }
@@ -52,8 +52,8 @@ impl Served {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::EINVAL),
         };
-        let (pinned, name) = (self.pin()?, name.as_bytes());
-        let (id, caller) = (self.file(&pinned, file)?, self.changer(req, name)?);
+        let ((pinned, id), name) = (self.pin_file(file)?, name.as_bytes());
+        let caller = self.changer(req, name)?;
         pinned.set_xattr(&caller, id, name, value, mode).map_err(|error| error.errno())?;
         drop(pinned);
         self.mode_follows(id, name);
@@ -61,8 +61,8 @@ impl Served {
     }
 
     pub(crate) fn removexattr(&self, req: &Request, file: INodeNo, name: &OsStr) -> Answer<()> {
-        let (pinned, name) = (self.pin()?, name.as_bytes());
-        let (id, caller) = (self.file(&pinned, file)?, self.changer(req, name)?);
+        let ((pinned, id), name) = (self.pin_file(file)?, name.as_bytes());
+        let caller = self.changer(req, name)?;
         pinned.remove_xattr(&caller, id, name).map_err(|error| error.errno())?;
         drop(pinned);
         self.mode_follows(id, name);
@@ -99,8 +99,8 @@ impl Served {
     pub(crate) fn listxattr(&self, req: &Request, file: INodeNo, size: u32) -> Answer<Value> {
         // the kernel does not choose those that the caller may see
         let caller = self.real_caller(req);
-        let pinned = self.pin()?;
-        let names = pinned.list_xattrs(&caller, self.file(&pinned, file)?).map_err(|error| error.errno())?;
+        let (pinned, id) = self.pin_file(file)?;
+        let names = pinned.list_xattrs(&caller, id).map_err(|error| error.errno())?;
         fitting(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect(), size)
     }
 }

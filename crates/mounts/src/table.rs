@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Guid, ObjectId};
-use fuse::{Mount, Unmount};
+use fuse::{Mount, Notifier, Unmount};
 use parking_lot::Mutex;
 use pool::{LongHold, Pool, Spa};
 use zpl::live::{Contents, Ctldir, PoolSource, SnapshotAdmin, Still, Suspendable, Vfs, Zfs};
@@ -230,9 +230,12 @@ impl Mounts {
         let with_snapshots = |vfs: Arc<dyn Vfs>, admin| -> Arc<dyn Vfs> {
             Arc::new(Ctldir::new(vfs, source.for_snapshots(), dataset.id(), admin))
         };
+        let follow = Arc::<Follow>::default();
         let entry = match source {
             Source::Live(spa) if !dataset.is_snapshot() => {
                 let live = Arc::new(Suspendable::new(Zfs::open(spa, name)?));
+                // before the kernel can cache any of it
+                follow.contents_of(&live);
                 let admin = self.admins.as_ref().map(|admins| admins(spa));
                 let mount = Mount::new(with_snapshots(live.clone(), admin), point, &options)?;
                 live.set_temporary(how.engine_values());
@@ -259,7 +262,7 @@ impl Mounts {
             live,
             _held: held,
         });
-        entry.follow_contents();
+        follow.begin(&entry);
         self.entries.lock().push(entry);
         Ok(())
     }
@@ -329,25 +332,59 @@ impl Mounts {
     }
 }
 
-impl Entry {
-    /// Has the kernel told each time that the contents were replaced; a file system that is not there any more is unmounted.
-    fn follow_contents(self: &Arc<Self>) {
-        let Some(live) = self.live.upgrade() else { return };
-        let (notifier, entry) = (self.mount.notifier().clone(), Arc::downgrade(self));
-        live.tell_contents(Some(Box::new(move |contents| {
-            let told = match (contents, entry.upgrade()) {
-                (Contents::Replaced, _) => {
-                    notifier.replaced();
-                    Ok(())
-                }
-                (Contents::Resumed, _) => notifier.all_changed(),
-                (Contents::Lost, Some(entry)) => entry.mount.unmount(Unmount::Forced),
-                (Contents::Lost, None) => Ok(()),
-            };
-            if let Err(error) = told {
-                tracing::warn!(target: "zuse::fuse", %error, "a mount does not know of its new contents");
+/// Has the kernel told each time that the contents of a mount were replaced; a file system that is not there any more is unmounted. What happens before
+/// the mount is there is told then.
+#[derive(Default)]
+struct Follow(Mutex<Stage>);
+
+enum Stage {
+    /// The mount is not there yet; what was to be told last.
+    Before(Option<Contents>),
+    Mounted(Notifier, Weak<Entry>),
+}
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage::Before(None)
+    }
+}
+
+impl Follow {
+    fn contents_of(self: &Arc<Self>, live: &Suspendable) {
+        let follow = self.clone();
+        live.tell_contents(Some(Box::new(move |contents| follow.told(contents))));
+    }
+
+    /// The mount is there.
+    fn begin(&self, entry: &Arc<Entry>) {
+        let mounted = Stage::Mounted(entry.mount.notifier().clone(), Arc::downgrade(entry));
+        let before = std::mem::replace(&mut *self.0.lock(), mounted);
+        if let Stage::Before(Some(missed)) = before {
+            self.told(missed);
+        }
+    }
+
+    fn told(&self, contents: Contents) {
+        let (notifier, entry) = match &mut *self.0.lock() {
+            Stage::Before(missed) => {
+                *missed = Some(contents);
+                return;
             }
-        })));
+            Stage::Mounted(notifier, entry) => (notifier.clone(), entry.clone()),
+        };
+        // without the lock, as the kernel may wait for requests
+        let told = match (contents, entry.upgrade()) {
+            (Contents::Replaced, _) => {
+                notifier.replaced();
+                Ok(())
+            }
+            (Contents::Resumed, _) => notifier.all_changed(),
+            (Contents::Lost, Some(entry)) => entry.mount.unmount(Unmount::Forced),
+            (Contents::Lost, None) => Ok(()),
+        };
+        if let Err(error) = told {
+            tracing::warn!(target: "zuse::fuse", %error, "a mount does not know of its new contents");
+        }
     }
 }
 

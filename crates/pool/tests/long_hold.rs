@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use base::{Errno, Guid, ObjectId};
 use live::{Live, why};
-use pool::{Dataset, Error, HeldElsewhere, Refusal};
+use pool::{Dataset, Error, HeldElsewhere, KeptObject, Refusal, Spa, Suspend};
 
 fn snapshot(live: &Live, name: &str) -> Dataset {
     live.spa.snapshot(&[name.to_owned()], &[]).unwrap();
@@ -118,6 +118,65 @@ fn a_head_that_is_read_is_not_changed() {
     live.spa.destroy_snapshots(&["t/a@2".into()], false).unwrap();
     live.spa.destroy_head("t/a").unwrap();
     assert!(head.long_hold().unwrap_err().is_not_found());
+    live.judged();
+}
+
+/// Somebody who has let go of `t/a` while its contents are replaced, and looks what others could do to it.
+struct LetGo {
+    spa: Arc<Spa>,
+    dataset: ObjectId,
+    found: Mutex<Vec<Option<Errno>>>,
+}
+
+impl LetGo {
+    fn note<T>(&self, done: Result<T, Error>) {
+        self.found.lock().unwrap().push(done.err().map(|error| error.errno()));
+    }
+
+    fn hold(&self) -> Result<(), Error> {
+        self.spa.view()?.dataset("t/a")?.long_hold().map(drop)
+    }
+}
+
+impl Suspend for LetGo {
+    fn dataset(&self) -> ObjectId {
+        self.dataset
+    }
+
+    fn kept(&self) -> Vec<KeptObject> {
+        Vec::new()
+    }
+
+    fn suspend(&self) {
+        self.note(self.hold());
+    }
+
+    fn resume(&self, _replaced: bool) {
+        self.note(self.hold());
+        self.note(self.spa.destroy_snapshots(&["t/a@1".into()], false));
+        self.note(self.spa.destroy_head("t/a"));
+        // who has let go of it has it again
+        self.note(self.spa.view().and_then(|view| self.spa.objset(&view.dataset("t/a")?)));
+    }
+}
+
+#[test]
+fn a_head_is_owned_while_its_contents_are_replaced() {
+    let live = Live::new();
+    live.fs("t/a");
+    live.file("t/a", 300_000, 1);
+    snapshot(&live, "t/a@1");
+    let dataset = live.view().dataset("t/a").unwrap().id();
+    let user = Arc::new(LetGo { spa: live.spa.clone(), dataset, found: Mutex::default() });
+    let weak: std::sync::Weak<LetGo> = Arc::downgrade(&user);
+    live.spa.suspend_with(weak);
+    live.spa.rollback("t/a", None).unwrap();
+    let busy = Some(Errno::EBUSY);
+    assert_eq!(*user.found.lock().unwrap(), [busy, busy, None, busy, None]);
+    // and not any longer
+    user.hold().unwrap();
+    live.spa.destroy_head("t/a").unwrap();
+    drop(user);
     live.judged();
 }
 

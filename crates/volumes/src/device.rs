@@ -112,7 +112,7 @@ impl Device {
         let watch: Arc<dyn PropsWatch> = live.clone();
         spa.watch_props(Arc::downgrade(&watch));
         // it may have been set before it was watched
-        live.props_changed();
+        spa.tell_props(&*live);
         Ok((Device { contents: Contents::Live(live), _held: None, _borrowed: None, _used: None }, dataset))
     }
 

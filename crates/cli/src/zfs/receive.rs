@@ -9,6 +9,7 @@ mod props;
 mod renames;
 mod words;
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use control::{Ioc, Source};
@@ -68,6 +69,8 @@ struct Receive<'a> {
     holds: bool,
     /// Set once something was received that is to be mounted.
     mounts: bool,
+    /// The first failure to mount again what was renamed or received. The rest is done before it counts.
+    not_mounted: RefCell<Result<(), Failure>>,
 }
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -108,7 +111,16 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     options.said.check()?;
     Session::run(|session| {
-        Receive { session, options: &options, target: target.clone(), top: None, holds: false, mounts: false }.run()
+        let receive = Receive {
+            session,
+            options: &options,
+            target: target.clone(),
+            top: None,
+            holds: false,
+            mounts: false,
+            not_mounted: RefCell::new(Ok(())),
+        };
+        receive.run()
     })
 }
 
@@ -158,8 +170,20 @@ impl Receive<'_> {
         }
         let sent = opening.fs();
         self.one(&input, &opening, &sent, None)?;
-        self.mount()?;
+        self.finish()?;
         Ok(0)
+    }
+
+    /// Notes whether something is mounted again after it was renamed, or received.
+    fn remounted(&self, done: Result<(), Failure>) {
+        let mut noted = self.not_mounted.borrow_mut();
+        *noted = std::mem::replace(&mut *noted, Ok(())).and(done);
+    }
+
+    /// Mounts what was received. Fails if that cannot be, or could not be mounted again before.
+    fn finish(self) -> Result<(), Failure> {
+        let mounted = self.mount();
+        self.not_mounted.into_inner().and(mounted)
     }
 
     /// Mounts the file systems that were received, and those below that take their mount points from them.

@@ -7,6 +7,9 @@
 //! A sync task that destroys a snapshot *dooms* it first: later attempts to hold it fail as if it were gone, which by the end of the task it is. A head
 //! that a task is about to change or destroy is doomed in the same way, and is busy for as long as the task lasts.
 //!
+//! A head whose contents are replaced while a file system is mounted is owned by that also while the mount has let go of it (OpenZFS: `zfs_suspend_fs`
+//! keeps its hold): it is *suspended* from before the mount lets go until it has it again, and busy for all but the one who replaces it and the mount.
+//!
 //! Taken by send and diff. Destroy, promote, rollback, release of the last tag and the end of a receive fail with EBUSY while one exists; a rename or a new
 //! property does not disturb a reader. Mounts take holds as well, on snapshots that are looked into: these are short where no file is open, and may end a moment
 //! after the file was closed, as the kernel tells of that later. So a destroy waits a little for those ([`Spa::await_mounts`]).
@@ -24,8 +27,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::dsl::Refusal;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
-use crate::spa::Spa;
 use crate::spa::mos::Mos;
+use crate::spa::{Spa, Suspended};
 use crate::{Dataset, Error};
 
 /// How long a destroy waits for mounts.
@@ -43,6 +46,8 @@ pub(in crate::dsl) struct LongHolds {
 struct State {
     held: BTreeMap<ObjectId, Held>,
     doomed: BTreeSet<ObjectId>,
+    /// Heads that are suspended, and how often.
+    suspended: BTreeMap<ObjectId, usize>,
 }
 
 /// The holds on a dataset.
@@ -70,10 +75,15 @@ impl LongHolds {
         self.state.lock().doomed.contains(&id)
     }
 
+    /// Returns whether the mount of a head has let go of it, or is about to. Whoever asks looks first whether it is in use: it is, until it is suspended.
+    pub(in crate::dsl) fn is_suspended(&self, id: ObjectId) -> bool {
+        self.state.lock().suspended.contains_key(&id)
+    }
+
     /// Takes a hold; `None` if the dataset is about to be destroyed or changed.
     fn hold(self: &Arc<Self>, id: ObjectId, by_mount: bool) -> Option<LongHold> {
         let mut state = self.state.lock();
-        if state.doomed.contains(&id) {
+        if state.doomed.contains(&id) || state.suspended.contains_key(&id) {
             return None;
         }
         let held = state.held.entry(id).or_default();
@@ -130,6 +140,42 @@ impl Drop for LongHold {
             if held.all == 0 {
                 state.held.remove(id);
                 holds.released.notify_all();
+            }
+        }
+    }
+}
+
+/// A head whose contents are replaced: its users have let go of it, and have it again when this is dropped.
+pub(in crate::dsl) struct Replaced {
+    // before the mark
+    users: Suspended,
+    _mark: Mark,
+}
+
+impl Replaced {
+    /// Notes how the task that replaces them has ended.
+    pub(in crate::dsl) fn ended<T>(&mut self, done: &Result<T, Error>) {
+        self.users.ended(done);
+    }
+}
+
+/// Marks a head as suspended.
+struct Mark(Arc<LongHolds>, ObjectId);
+
+impl Mark {
+    fn new(holds: &Arc<LongHolds>, id: ObjectId) -> Mark {
+        *holds.state.lock().suspended.entry(id).or_default() += 1;
+        Mark(holds.clone(), id)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if let Some(count) = state.suspended.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                state.suspended.remove(&self.1);
             }
         }
     }
@@ -213,7 +259,7 @@ impl Spa {
             return Err(Error::no_dataset(name));
         }
         let changed = || self.dsl.open_datasets.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
-        if !dataset.is_snapshot() && changed() {
+        if !dataset.is_snapshot() && (changed() || self.dsl.open_datasets.long_holds().is_suspended(id)) {
             return Err(refused(name, Refusal::Busy));
         }
         Ok(hold)
@@ -229,6 +275,12 @@ impl Spa {
         let found = names.iter().filter(|name| name.contains('@')).filter_map(|name| self.find(&mos, name).ok());
         let ids: Vec<ObjectId> = found.map(|found| found.id).collect();
         holds.await_mounts(&ids, MOUNTS_WAIT, self.env());
+    }
+
+    /// Has the users of a head let go of it, for a task that replaces its contents, until the result is dropped.
+    pub(in crate::dsl) fn suspend_head(&self, id: ObjectId) -> Replaced {
+        let mark = Mark::new(self.dsl.open_datasets.long_holds(), id);
+        Replaced { users: self.suspend_users(id), _mark: mark }
     }
 
     /// Returns whether this process or another holds the dataset.

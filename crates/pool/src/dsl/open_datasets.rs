@@ -174,10 +174,22 @@ impl OpenDatasets {
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use, or if the next txg, which is open already, has changes of it.
     pub(in crate::dsl) fn evict(&self, ids: &[ObjectId], txg: Txg) -> Result<(), Refusal> {
+        self.evict_if(ids, |open| self.any_is_owned(open, ids, |head| head.is_beyond(txg)))
+    }
+
+    /// As [`OpenDatasets::evict`], for the one who has had their users let go of them ([`Spa::suspend_head`]).
+    ///
+    /// # Errors
+    /// As [`OpenDatasets::evict`].
+    pub(in crate::dsl) fn evict_suspended(&self, ids: &[ObjectId], txg: Txg) -> Result<(), Refusal> {
+        self.evict_if(ids, |open| self.any_is(open, ids, |head| head.is_beyond(txg)))
+    }
+
+    fn evict_if(&self, ids: &[ObjectId], busy: impl Fn(&Open) -> bool) -> Result<(), Refusal> {
         if !ids.iter().all(|id| self.long_holds.doom(*id)) {
             return Err(Refusal::Busy);
         }
-        self.close(ids, |head| head.is_beyond(txg), || ())
+        self.close(ids, busy, || ())
     }
 
     /// Keeps an object set in use until `txg` has the references to blocks that it takes from it.
@@ -204,7 +216,7 @@ impl OpenDatasets {
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use; nothing was done then.
     pub(in crate::dsl) fn close_unused(&self, ids: &[ObjectId]) -> Result<(), Refusal> {
-        self.close(ids, |_| false, || ())
+        self.close(ids, |open| self.any_is_owned(open, ids, |_| false), || ())
     }
 
     /// As [`OpenDatasets::close_unused`], but a head with changes that are not on disk yet is busy too. Runs `then` before any of them can be opened again.
@@ -212,13 +224,13 @@ impl OpenDatasets {
     /// # Errors
     /// As [`OpenDatasets::close_unused`].
     pub(in crate::dsl) fn close_clean(&self, ids: &[ObjectId], then: impl FnOnce()) -> Result<(), Refusal> {
-        self.close(ids, OpenDataset::is_dirty, then)
+        self.close(ids, |open| self.any_is_owned(open, ids, OpenDataset::is_dirty), then)
     }
 
-    fn close(&self, ids: &[ObjectId], busy: impl Fn(&OpenDataset) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
+    fn close(&self, ids: &[ObjectId], busy: impl Fn(&Open) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
         let _working = self.working();
         let mut open = self.open.lock();
-        if self.any_is(&open, ids, busy) {
+        if busy(&open) {
             return Err(Refusal::Busy);
         }
         for id in ids {
@@ -229,10 +241,16 @@ impl OpenDatasets {
         Ok(())
     }
 
-    /// Returns whether any of these is in use.
+    /// Returns whether any of these is in use, or its user has let go of it while its contents are replaced.
     pub(in crate::dsl) fn in_use(&self, ids: &[ObjectId]) -> bool {
         let _working = self.working();
-        self.any_is(&self.open.lock(), ids, |_| false)
+        self.any_is_owned(&self.open.lock(), ids, |_| false)
+    }
+
+    /// As [`OpenDatasets::any_is`]; one that is suspended is in use as well.
+    fn any_is_owned(&self, open: &Open, ids: &[ObjectId], busy: impl Fn(&OpenDataset) -> bool) -> bool {
+        // in this order: until it is suspended it is in use
+        self.any_is(open, ids, busy) || ids.iter().any(|id| self.long_holds.is_suspended(*id))
     }
 
     /// Returns whether any of these is in use, held, or else `busy`.

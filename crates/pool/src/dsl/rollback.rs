@@ -24,7 +24,7 @@ impl Spa {
     pub fn rollback(self: &Arc<Self>, fs: &str, to: Option<&str>) -> Result<String, Error> {
         // one that is not there is found missing below
         let open = self.live_mos().and_then(|mos| self.find_head(&mos, fs)).ok();
-        let mut suspended = open.map(|head| self.suspend_users(head.id));
+        let mut suspended = open.map(|head| self.suspend_head(head.id));
         let (fs, to, _frozen) = (fs.to_string(), to.map(str::to_owned), self.freeze_holds());
         let done = self.sync_task(move |cx| {
             let (spa, mos, tx) = (cx.spa, cx.mos, cx.tx);
@@ -36,7 +36,7 @@ impl Spa {
             if spa.is_held_elsewhere(head.id) {
                 return Err(refused(&fs, Refusal::Busy));
             }
-            spa.dsl.open_datasets.evict(&[head.id], cx.tx.txg()).map_err(|why| refused(&fs, why))?;
+            spa.dsl.open_datasets.evict_suspended(&[head.id], cx.tx.txg()).map_err(|why| refused(&fs, why))?;
             let clone = cx.clone_snapshot(&snap, head.phys.dir_obj, CLONE)?;
             cx.swap(&clone, &head)?;
             spa.destroy_checked(cx, &format!("{fs}/{CLONE}"), &mos.live(clone.id)?)?;

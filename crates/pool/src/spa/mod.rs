@@ -121,6 +121,7 @@ pub use txg::{DmuTxStats, TxgRecord, TxgState, Txgs};
 pub(crate) use txg::{Limits, Reservation};
 pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;
+pub(crate) use watch::Suspended;
 pub use watch::{KeptObject, PropsWatch, Suspend};
 
 /// Takes a pool that is being opened.

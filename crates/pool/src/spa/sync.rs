@@ -125,6 +125,7 @@ impl Spa {
             self.commit(&tx)?;
             *self.view.write() = None;
         }
+        self.props_on_disk();
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
         let ([read, written], [read_before, written_before]) = (self.done_io(), before);

@@ -48,9 +48,10 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
-    /// Notes how the replacement has ended. After a failure other than a refusal it is not known whether it took place.
+    /// Notes how the task that replaces them has ended. One that fails has changed nothing, but in a pool that is suspended or closed it is not known whether
+    /// it took place.
     pub(crate) fn ended<T>(&mut self, done: &Result<T, Error>) {
-        self.replaced = !matches!(done, Err(Error::Refused { .. } | Error::NoSuchDataset { .. }));
+        self.replaced = matches!(done, Ok(_) | Err(Error::Suspended(_) | Error::Closed));
     }
 }
 
@@ -66,8 +67,11 @@ pub(crate) struct Watches {
     all: Mutex<Vec<Weak<dyn PropsWatch>>>,
     /// Those who can let go of what they have open.
     suspend: Mutex<Vec<Weak<dyn Suspend>>>,
+    /// Properties change in the txg that is synced.
+    changing: AtomicBool,
+    /// Properties have changed on disk, and the watchers are not told.
     changed: AtomicBool,
-    /// Held while watchers are called, so that no change returns before all of them know of it.
+    /// Held while watchers are called, so that no change returns before all of them know of it, and none reads a value of before it after that.
     telling: Mutex<()>,
 }
 
@@ -81,16 +85,32 @@ impl Spa {
 
     /// Notes, while a txg is synced, that properties change in it.
     pub(crate) fn note_props_changed(&self) {
-        self.watches.changed.store(true, Ordering::Release);
+        self.watches.changing.store(true, Ordering::Release);
     }
 
-    /// Notifies the watchers of noted changes. The txg is on disk.
+    /// Notes that the txg is on disk, and that views are of it: not before, or whoever waits for an earlier one would tell the watchers, who would find
+    /// what was there before.
+    pub(crate) fn props_on_disk(&self) {
+        if self.watches.changing.swap(false, Ordering::Acquire) {
+            self.watches.changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Notifies the watchers of changes that are on disk.
     pub(crate) fn tell_props_changed(&self) {
+        // these may be the last references: they end without the lock
+        let mut all: Vec<Arc<dyn PropsWatch>> = Vec::new();
         let _telling = self.watches.telling.lock();
         if self.watches.changed.swap(false, Ordering::Acquire) {
-            let all: Vec<Arc<dyn PropsWatch>> = self.watches.all.lock().iter().filter_map(Weak::upgrade).collect();
+            all.extend(self.watches.all.lock().iter().filter_map(Weak::upgrade));
             all.iter().for_each(|watch| watch.props_changed());
         }
+    }
+
+    /// Calls `watch` once it is registered: properties may have changed since they were read for it.
+    pub fn tell_props(&self, watch: &dyn PropsWatch) {
+        let _telling = self.watches.telling.lock();
+        watch.props_changed();
     }
 
     /// Registers `user` of a head, as long as it lives.
@@ -120,5 +140,85 @@ impl Spa {
     pub fn kept_objects(&self, dataset: ObjectId) -> Vec<KeptObject> {
         let all: Vec<Arc<dyn Suspend>> = self.watches.suspend.lock().iter().filter_map(Weak::upgrade).collect();
         all.iter().filter(|user| user.dataset() == dataset).flat_map(|user| user.kept()).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::Refusal;
+    use crate::testing::in_memory;
+
+    /// Notes the txg of the last view that it was told to look at.
+    struct Looks {
+        spa: Arc<Spa>,
+        seen: AtomicU64,
+    }
+
+    impl PropsWatch for Looks {
+        fn props_changed(&self) {
+            self.seen.store(self.spa.view().unwrap().uberblock().txg.0, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_waiter_of_an_earlier_txg_does_not_tell_of_a_change_that_is_not_on_disk() {
+        let (spa, _disks) = in_memory("d0", 1);
+        let looks = Arc::new(Looks { spa: spa.clone(), seen: AtomicU64::new(0) });
+        let watch: Weak<Looks> = Arc::downgrade(&looks);
+        spa.watch_props(watch);
+        let changed = spa.sync_task(|cx| {
+            cx.spa.note_props_changed();
+            cx.mos.zap(ObjectId::POOL_DIRECTORY)?.add_u64(cx.tx, "changed", 1)?;
+            // as somebody does whose txg is the one before
+            cx.spa.tell_props_changed();
+            Ok(cx.tx.txg())
+        });
+        assert!(looks.seen.load(Ordering::SeqCst) >= changed.unwrap().0);
+        looks.seen.store(0, Ordering::SeqCst);
+        spa.tell_props_changed();
+        assert_eq!(looks.seen.load(Ordering::SeqCst), 0);
+        spa.close().unwrap();
+    }
+
+    /// Notes whether the contents were replaced.
+    #[derive(Default)]
+    struct User(Mutex<Vec<bool>>);
+
+    impl Suspend for User {
+        fn dataset(&self) -> ObjectId {
+            ObjectId(1)
+        }
+
+        fn kept(&self) -> Vec<KeptObject> {
+            Vec::new()
+        }
+
+        fn suspend(&self) {}
+
+        fn resume(&self, replaced: bool) {
+            self.0.lock().push(replaced);
+        }
+    }
+
+    #[test]
+    fn a_task_that_failed_has_replaced_nothing() {
+        let user = Arc::<User>::default();
+        let refused = || Error::Refused { name: "t".to_owned(), why: Refusal::Busy };
+        let ends = [
+            Ok(()),
+            Err(refused()),
+            Err(Error::Features(Vec::new())),
+            Err(Error::Bug("unknown".to_owned())),
+            Err(Error::Suspended(Arc::new(refused()))),
+            Err(Error::Closed),
+        ];
+        for end in ends {
+            Suspended { users: vec![user.clone()], replaced: true }.ended(&end);
+        }
+        assert_eq!(*user.0.lock(), [true, false, false, false, true, true]);
     }
 }

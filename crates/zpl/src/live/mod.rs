@@ -340,7 +340,7 @@ impl Zfs {
         spa.watch_props(source.clone());
         zfs.log().begin(spa.zil(objset), source, zfs.settings().log_policy());
         // properties may have been set during the replay, which may have taken long
-        zfs.0.props_changed();
+        spa.tell_props(&*zfs.0);
         zfs.load_quotas()?;
         // files without a name that a mount has open are not freed
         spa.kept_objects(objset.id()).into_iter().for_each(|kept| zfs.expect_back(kept));

@@ -2,7 +2,7 @@
 //!
 //! A rollback and the end of a receive put another object set in the place of a head, which nobody may have open meanwhile. A [`Suspendable`] is what a
 //! mount has instead of the [`Zfs`] itself. Told to, it lets operations end, lets new ones wait, and lets go of the files that are held open and of the
-//! file system. Afterwards it opens the file system again, and takes back each file whose number and generation are still those of before; also those
+//! file system; a file that is closed meanwhile is closed when it goes on. Afterwards it opens the file system again, and takes back each file whose number and generation are still those of before; also those
 //! without a name, which whoever opens the file system does not free for that reason ([`Spa::kept_objects`]). So a replacement that was refused has
 //! no effect on files that are open.
 //!
@@ -16,8 +16,9 @@ use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use base::ObjectId;
+use base::{Errno, ObjectId};
 use parking_lot::{Condvar, Mutex};
 use pool::{KeptObject, Spa, Suspend};
 
@@ -26,6 +27,10 @@ use super::{
     XattrMode, Zfs,
 };
 use crate::{Attrs, Error, ReadDir};
+
+/// How often, and in what intervals, a file system that is in use is tried to be opened again.
+const TRIES: usize = 500;
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// What has become of the contents of a file system that was suspended. Where they are what they were, nothing is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +94,7 @@ struct File {
     /// `None` while it is let go of, and if it is stale.
     handle: Option<Handle>,
     stale: Arc<AtomicBool>,
-    /// It was closed while it was let go of: it is taken back, and closed then.
+    /// It was closed while the file system is suspended: it is closed once that goes on.
     closed: bool,
 }
 
@@ -133,17 +138,19 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // the last one of a removed file frees it, which takes time: an operation as any other, which cannot wait here
+        let entered = self.owner.enter();
         let mut files = self.owner.files.lock();
         let gone = match files.slots.get_mut(&self.number) {
-            Some(file) if file.is_let_go() => {
+            Some(file) if entered.is_none() => {
                 file.closed = true;
                 None
             }
             _ => files.slots.remove(&self.number),
         };
-        // the last one of a removed file frees it, which takes time
         drop(files);
         drop(gone);
+        drop(entered);
     }
 }
 
@@ -224,15 +231,20 @@ struct Entered(Arc<Inner>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.users -= 1;
-        if state.suspended && state.users == 0 {
-            self.0.changed.notify_all();
-        }
+        self.0.leave();
     }
 }
 
 impl Inner {
+    /// An operation has ended.
+    fn leave(&self) {
+        let mut state = self.state.lock();
+        state.users -= 1;
+        if state.suspended && state.users == 0 {
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits until it is not suspended, and keeps it from being so.
     fn pin(self: &Arc<Self>) -> Result<LivePin, Error> {
         let mut state = self.state.lock();
@@ -244,6 +256,17 @@ impl Inner {
         Ok(LivePin { zfs, entered: Entered(self.clone()) })
     }
 
+    /// Keeps it from being suspended, unless it is.
+    fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let mut state = self.state.lock();
+        if state.suspended {
+            return None;
+        }
+        state.users += 1;
+        drop(state);
+        Some(Entered(self.clone()))
+    }
+
     /// Carries out an operation.
     fn with<R>(self: &Arc<Self>, work: impl FnOnce(&Zfs) -> Result<R, Error>) -> Result<R, Error> {
         let pin = self.pin()?;
@@ -253,19 +276,33 @@ impl Inner {
     /// Opens the file system as it is now, and takes back the files in it that are still there.
     fn open_again(&self, temporary: Option<Temporary>) -> Result<(Zfs, Option<Mounted>), Error> {
         let name = self.spa.view()?.dataset_by_id(self.dataset)?.name().to_owned();
-        let zfs = Zfs::open(&self.spa, &name)?;
+        let mut tries = 1;
+        let zfs = loop {
+            match Zfs::open(&self.spa, &name) {
+                // by a reader that is about to be refused
+                Err(error) if error.errno() == Errno::EBUSY && tries < TRIES => tries += 1,
+                opened => break opened?,
+            }
+            std::thread::sleep(INTERVAL);
+        };
         if zfs.fs().root() != self.root {
             return Err(Refusal::Stale.of(self.root));
         }
         let mounted = temporary.map(|temporary| zfs.mounted(temporary)).transpose()?;
         let mut files = self.files.lock();
         files.slots.values_mut().filter(|file| file.is_let_go()).for_each(|file| file.take_back(&zfs));
+        drop(files);
+        Ok((zfs, mounted))
+    }
+
+    /// Closes the files that were closed while it was suspended.
+    fn close_files(&self) {
+        let mut files = self.files.lock();
         let closed: Vec<u64> = files.slots.iter().filter(|(_, file)| file.closed).map(|(number, _)| *number).collect();
         let closed: Vec<File> = closed.iter().filter_map(|number| files.slots.remove(number)).collect();
         drop(files);
         // the last one of a removed file frees it
         drop(closed);
-        Ok((zfs, mounted))
     }
 
     fn tell(&self, contents: Contents) {
@@ -319,8 +356,12 @@ impl Suspend for Inner {
             (state.zfs, state.mounted) = (Some(zfs), mounted);
         }
         state.suspended = false;
+        // it is not suspended again before they are closed
+        state.users += 1;
         drop(state);
         self.changed.notify_all();
+        self.close_files();
+        self.leave();
         match (is_there, replaced) {
             (false, _) => self.tell(Contents::Lost),
             (true, true) => self.tell(Contents::Resumed),
@@ -535,3 +576,6 @@ impl Vfs for Suspendable {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,7 @@ impl Body {
         spa.watch_props(weak.clone());
         body.log.begin(spa.zil(objset), weak, policy(dataset)?);
         // properties may have been set during the replay, which may have taken long
-        body.props_changed();
+        spa.tell_props(&*body);
         Ok(body)
     }
 

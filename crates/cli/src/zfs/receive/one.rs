@@ -149,10 +149,9 @@ impl Receive<'_> {
         let receive = || control.call(Ioc::RecvNew, &fs, &request);
         let received = progress::drawn(self.options.verbose, &target, &progress.bytes, receive);
         // if it failed, that is what counts; else the rest is done before this is
-        let remounted = match !self.options.no_mount || received.is_err() {
-            true => mounts.iter_mut().try_for_each(Changes::postfix),
-            false => Ok(()),
-        };
+        if !self.options.no_mount || received.is_err() {
+            self.remounted(mounts.iter_mut().try_for_each(Changes::postfix));
+        }
         let received = match received {
             Ok(received) => {
                 received.get_nvlist("errors").into_iter().for_each(|errors| tell_props(&fs, errors));
@@ -189,7 +188,7 @@ impl Receive<'_> {
             let rate = (bytes as f64 / seconds) as u64;
             println!("received {} stream in {seconds:.2} seconds ({}/sec)", nicebytes(bytes), nicebytes(rate));
         }
-        remounted
+        Ok(())
     }
 
     /// Prints what is about to be done.

@@ -51,7 +51,7 @@ impl Receive<'_> {
         {
             self.keys(&top, &list)?;
         }
-        self.mount()?;
+        self.finish()?;
         Ok(u8::from(!complete))
     }
 

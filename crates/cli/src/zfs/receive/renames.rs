@@ -203,7 +203,7 @@ impl Receive<'_> {
     }
 
     /// Renames; if the name is taken, to a free temporary one, so that the dataset with the name can be renamed in the
-    /// next pass. Names below change too, so there is a next pass in any case.
+    /// next pass. Names below change too, so there is a next pass in any case. What cannot be mounted again keeps nothing from going on.
     fn rename(&self, from: &str, to: &str, pass: &mut Pass) -> Result<(), Failure> {
         let control = self.session.control(from)?;
         let rename = |to: &str| {
@@ -224,12 +224,14 @@ impl Receive<'_> {
         if rename(to) {
             pass.progress = true;
             mounts.iter_mut().for_each(|mounts| mounts.renamed(from, to));
-            return mounts.iter_mut().try_for_each(Changes::postfix);
+            self.remounted(mounts.iter_mut().try_for_each(Changes::postfix));
+            return Ok(());
         }
         let at = from.rfind(['/', '@']).map_or(0, |at| at + 1);
         let (before, last) = from.split_at(at);
         if last.starts_with("recv-") {
-            return mounts.iter_mut().try_for_each(Changes::postfix);
+            self.remounted(mounts.iter_mut().try_for_each(Changes::postfix));
+            return Ok(());
         }
         let other = format!("{before}recv-{}-{:x}", std::process::id(), base::Env::system().random_u64() & 0xffff);
         self.told("failed - trying rename", from, &format!(" to {other}"));
@@ -237,7 +239,8 @@ impl Receive<'_> {
             pass.progress = true;
             mounts.iter_mut().for_each(|mounts| mounts.renamed(from, &other));
         }
-        mounts.iter_mut().try_for_each(Changes::postfix)
+        self.remounted(mounts.iter_mut().try_for_each(Changes::postfix));
+        Ok(())
     }
 }
 

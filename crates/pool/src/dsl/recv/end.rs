@@ -156,7 +156,7 @@ impl Receiving {
         let Receiving { spa, req, begun, objset } = self;
         drop(objset);
         let target = spa.live_mos().and_then(|mos| spa.find_head(&mos, &req.fs)).ok();
-        let mut suspended = target.map(|head| spa.suspend_users(head.id));
+        let mut suspended = target.map(|head| spa.suspend_head(head.id));
         let (resumable, id, frozen) = (req.resumable, begun.id, spa.freeze_holds());
         let ended = spa.sync_task(move |cx| cx.spa.end_receive(cx, &req, &begun));
         if let Some(suspended) = &mut suspended {
@@ -211,7 +211,7 @@ impl Spa {
             // whoever opens the dataset finds it as it is then, and does so with its key
             self.dsl
                 .open_datasets
-                .evict(&[received.id, target.id], cx.tx.txg())
+                .evict_suspended(&[received.id, target.id], cx.tx.txg())
                 .map_err(|why| refused(&req.fs, why))?;
         }
         self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
