@@ -27,6 +27,9 @@ const RECORD: usize = 4 << 10;
 /// How long the machine has to write what a task left.
 const SETTLE: Duration = Duration::from_secs(2);
 
+/// Does a task in a directory, and returns how much was done.
+type Run = Box<dyn Fn(&Path) -> io::Result<f64>>;
+
 /// One thing that programs do.
 struct Task {
     name: String,
@@ -34,8 +37,7 @@ struct Task {
     /// The dataset in which it is done.
     within: &'static str,
     prepare: fn(&Path) -> io::Result<()>,
-    /// Does it, and returns how much was done.
-    run: Box<dyn Fn(&Path) -> io::Result<f64>>,
+    run: Run,
 }
 
 /// What a file system did of one task in one round.
