@@ -38,7 +38,7 @@ impl Mounted {
         let mounted = Mounted { name: "Zuse", root, server, end, env };
         let socket = dir.join("state/server.socket");
         until(|| std::os::unix::net::UnixStream::connect(&socket).is_ok())?;
-        mounted.pool(&[&program, "zpool"], &[&program, "zfs"], &device)
+        mounted.pool("zuse", &[&program, "zpool"], &[&program, "zfs"], &device)
     }
 
     /// zfs-fuse 0.7, as `peer/build-mounts` got it into `peer`, with the timeouts that its help text advises for speed. It keeps a socket in `/var/run/zfs`,
@@ -56,10 +56,15 @@ impl Mounted {
         let server = start(&argv.iter().map(String::as_str).collect::<Vec<_>>(), &env)?;
         let (root, device) = folder(dir)?;
         let (zpool, zfs) = (sbin("zpool"), sbin("zfs"));
-        let end = vec![words(&[&zpool, "destroy", "-f", "t"])];
+        // it keeps its file systems busy for a while
+        let points = [root.join(DATASETS[0].0), root.join(DATASETS[1].0), root.clone()];
+        let mut end: Vec<_> = points.iter().map(|point| words(&["umount", "-l", &text(point)])).collect();
+        // what it refuses to destroy stays in its list of pools
+        let name = format!("fuse{}", std::process::id());
+        end.push(words(&[&zpool, "destroy", "-f", &name]));
         let mounted = Mounted { name: "zfs-fuse", root, server, end, env };
         until(|| mounted.run(&[&zpool, "list"]).is_some())?;
-        mounted.pool(&[&zpool], &[&zfs], &device)
+        mounted.pool(&name, &[&zpool], &[&zfs], &device)
     }
 
     /// libfuse's `passthrough_ll` over a directory of the host, with everything cached that it can cache.
@@ -77,15 +82,16 @@ impl Mounted {
         Some(mounted)
     }
 
-    /// Makes the pool and its datasets, without compression, so that all write the same bytes.
-    fn pool(self, zpool: &[&str], zfs: &[&str], device: &Path) -> Option<Mounted> {
+    /// Makes the pool and its datasets, without compression, so that all write the same bytes. The names of pools differ: both have the same type in the
+    /// mount table, in which zfs-fuse looks what is mounted.
+    fn pool(self, name: &str, zpool: &[&str], zfs: &[&str], device: &Path) -> Option<Mounted> {
         let root = text(&self.root);
-        self.run(&[zpool, &["create", "-m", &root, "t", &text(device)]].concat())?;
-        for (name, records) in DATASETS {
+        self.run(&[zpool, &["create", "-m", &root, name, &text(device)]].concat())?;
+        for (below, records) in DATASETS {
             let properties = [format!("recordsize={records}"), "compression=off".to_owned(), "atime=off".to_owned()];
             let mut argv = [zfs, &["create"]].concat();
             properties.iter().for_each(|property| argv.extend(["-o", property]));
-            let dataset = format!("t/{name}");
+            let dataset = format!("{name}/{below}");
             argv.push(&dataset);
             self.run(&argv)?;
         }
