@@ -1,6 +1,9 @@
 //! What programs read beside the commands: kstats and tunables of a server as files, and its metrics.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "support/until.rs"]
+mod until;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,9 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use until::until;
 
 struct World {
     dir: tempfile::TempDir,
@@ -21,14 +24,6 @@ fn can_mount() -> bool {
     let may = File::options().read(true).write(true).open("/dev/fuse").is_ok() && rustix::process::geteuid().is_root();
     assert!(may || std::env::var_os("ZUSE_FUSE").is_none_or(|word| word != "require"), "nothing can be mounted here");
     may
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 impl World {

@@ -7,14 +7,18 @@ mod lines;
 #[path = "support/terminal.rs"]
 mod terminal;
 
+#[path = "support/until.rs"]
+mod until;
+
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use terminal::{await_words, echoes, terminal};
+use until::until;
 
 /// A state folder, and a folder with images where commands run.
 struct World {
@@ -123,14 +127,6 @@ impl Drop for World {
             let _ = kill_process(Pid::from_child(&server), Signal::TERM);
             let _ = server.wait();
         }
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not in a minute");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

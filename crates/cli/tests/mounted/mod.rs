@@ -2,12 +2,15 @@
 //! unmounted.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "../support/until.rs"]
+mod until;
+
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+pub use until::until;
 
 pub struct World {
     dir: tempfile::TempDir,
@@ -150,13 +153,5 @@ impl Drop for World {
         for path in self.in_kernel().iter().rev() {
             let _ = rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH);
         }
-    }
-}
-
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not in a minute");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,12 +1,15 @@
 //! A server with a pool `t`, and commands that it carries out.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "until.rs"]
+mod until;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+pub use until::until;
 
 /// A state folder, a pool in a file, and a server of it.
 pub struct World {
@@ -20,18 +23,6 @@ pub struct Ran {
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
-}
-
-/// Waits until something is so.
-///
-/// # Panics
-/// If it is not after a minute.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not in a minute");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 impl World {
