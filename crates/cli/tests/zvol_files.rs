@@ -311,7 +311,7 @@ fn the_directory_has_to_be_one_that_is_empty() {
     assert!(!world.path("state/server.socket").exists());
     // none of it is left
     world.serve(&["--zvol", "made/by/it"], 0);
-    assert!(is_mounted(&world.path("made/by/it")));
+    until("it is mounted", || is_mounted(&world.path("made/by/it")));
     // who unmounts it ends it, and the server goes on
     let done = Command::new("umount").arg(world.path("made/by/it")).status().unwrap();
     assert!(done.success());

@@ -37,11 +37,11 @@ fn wait_suspended(session: &Session) -> NvList {
     let begun = Instant::now();
     loop {
         // until somebody has noticed, what is not in the cache cannot be read
-        let stats = session.call(Ioc::PoolStats, "t", &NvList::new());
-        if let Some(stats) = stats.ok().filter(|stats| stats.contains("suspended")) {
-            return stats;
+        let stats = session.call(Ioc::PoolStats, "t", &NvList::new()).map_err(|e| e.errno);
+        match stats {
+            Ok(stats) if stats.contains("suspended") => return stats,
+            stats => assert!(begun.elapsed() < LONG, "it is not suspended: {stats:?}"),
         }
-        assert!(begun.elapsed() < LONG, "it is not suspended");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -192,17 +192,26 @@ fn a_wait_for_space_that_a_suspended_pool_frees_can_be_ended() {
         drop(spa);
         base::tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.set(1);
         session.call(Ioc::Destroy, "t/fs", &NvList::new()).unwrap();
-        move_devices(dir, true);
         let canceller = Canceller::default();
         let token = canceller.token();
         let wait = list(&[("wait_activity", 1i32.into())]);
+        let waits = || {
+            let own = machine.own_session(Caller::default());
+            own.call_until(Ioc::Wait, "t", &wait, &token).map(drop).map_err(|e| e.errno)
+        };
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let own = machine.own_session(Caller::default());
-                own.call_until(Ioc::Wait, "t", &wait, &token).map(drop).map_err(|e| e.errno)
-            });
-            wait_suspended(&session);
-            assert!(!waiting.is_finished(), "{:?}", waiting.join().unwrap());
+            let waiting = loop {
+                let waiting = scope.spawn(waits);
+                move_devices(dir, true);
+                wait_suspended(&session);
+                if !waiting.is_finished() {
+                    break waiting;
+                }
+                // it came when the pool was suspended already
+                assert_eq!(waiting.join().unwrap(), Err(Errno::EAGAIN));
+                move_devices(dir, false);
+                session.call(Ioc::Clear, "t", &NvList::new()).unwrap();
+            };
             let begun = Instant::now();
             canceller.cancel();
             while !waiting.is_finished() {
