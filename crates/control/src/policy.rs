@@ -12,7 +12,7 @@ use nvlist::NvList;
 use pool::Spa;
 
 use crate::read_only::suspended_props;
-use crate::{Caller, Error, Failed, Ioc};
+use crate::{Caller, Error, Failed, Ioc, stats};
 
 /// The user that administers every machine.
 const ROOT: u32 = 0;
@@ -172,7 +172,7 @@ impl Ioc {
     }
 
     /// Makes a request to an open pool that changes nothing. Those that are made to a suspended pool as well get an error for what they cannot read, and do not wait for its
-    /// devices; its properties are then those that are known without them.
+    /// devices; its configuration and properties are then what is known without them.
     ///
     /// # Errors
     /// [`Error::Suspended`]; as `work`.
@@ -182,7 +182,11 @@ impl Ioc {
             return work();
         }
         match tasks::never_waiting(work) {
-            Err(_) if self == Ioc::PoolGetProps && spa.suspended().is_some() => Ok(suspended_props(spa)),
+            Err(failed) if spa.suspended().is_some() => match self {
+                Ioc::PoolGetProps => Ok(suspended_props(spa)),
+                Ioc::PoolStats => Ok(stats::suspended(spa)),
+                _ => Err(failed),
+            },
             done => done,
         }
     }

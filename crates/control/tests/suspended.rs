@@ -60,12 +60,16 @@ fn a_suspended_pool_refuses_requests_at_once_and_what_it_shows_is_shown() {
         }
         let asked = Ioc::ALL.into_iter().filter(|ioc| *ioc != Ioc::Clear);
         let answers: Vec<_> = asked.map(|ioc| (ioc, errno(&control, ioc, input(ioc, leaf)))).collect();
+        // nothing of it has to be in memory
+        control.spa().zio().arc().clear();
+        let shown = [Ioc::PoolStats, Ioc::PoolGetProps].map(|ioc| errno(&control, ioc, NvList::new()));
         let still_waits = !waiting.is_finished();
         std::fs::rename(&away, &device).unwrap();
         control.call(Ioc::Clear, "t", &NvList::new()).unwrap();
         waiting.join().unwrap().unwrap();
         // whatever fails, nothing waits any more
         assert!(still_waits);
+        assert_eq!(shown, [None, None]);
         for (ioc, errno) in answers {
             // what is stored of a vdev is on the devices
             let is_shown = matches!(ioc, Ioc::PoolStats | Ioc::PoolGetProps);

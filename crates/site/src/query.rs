@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use base::Guid;
+use base::{Guid, tasks};
 use control::stats::figures::{self, Counted};
 use control::stats::{SUSPENDED, VdevStat, VdevStats};
 use control::{Caller, CancelToken, Failed, Ioc, Kept, ReadOnlyControl, traced};
@@ -147,9 +147,18 @@ impl Query {
     /// # Errors
     /// As [`ReadOnlyControl::call`]; EBUSY for a stream of a head that another process has open.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
-        let control = &self.control;
         ioc.check_name(name, self.name())?;
         ioc.check(input)?;
+        // what is shown of a suspended pool does not wait for its devices
+        if ioc.pool_check().suspended {
+            self.answer(ioc, name, input)
+        } else {
+            tasks::never_waiting(|| self.answer(ioc, name, input))
+        }
+    }
+
+    fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let control = &self.control;
         // the error log is read once, with what is not in there yet
         match ioc {
             Ioc::ErrorLog | Ioc::PoolStats => {

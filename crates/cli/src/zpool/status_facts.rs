@@ -56,6 +56,7 @@ impl Facts {
         let activity = Activity::of(&config);
         let errors = match config.get_u64(ERROR_COUNT) {
             Some(errors) => errors,
+            None if config.contains(SUSPENDED) => 0,
             // it is asked for the reason why it cannot be read
             None => error_words(&query)?.len() as u64,
         };

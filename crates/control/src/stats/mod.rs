@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use nvlist::NvList;
 use ondisk::label::key;
-use pool::{Error, Pool};
+use pool::{Error, Pool, Spa};
 use vdev::LostBlock;
 
 pub use activity::{Activity, Checkpoint, Expansion, REBUILD_ACTIVE, REBUILD_COMPLETE, Removal};
@@ -37,6 +37,19 @@ pub const ERROR_COUNT: &str = "error_count";
 pub const SUSPENDED: &str = "suspended";
 /// The time of the uberblock.
 pub const TIMESTAMP: &str = "timestamp";
+
+/// What is known of the configuration of a suspended pool without its devices.
+pub(crate) fn suspended(spa: &Spa) -> NvList {
+    let mut config = NvList::new();
+    config.insert(key::POOL_NAME, spa.name());
+    config.insert(key::POOL_GUID, spa.guid().0);
+    config.insert(key::POOL_TXG, spa.txgs().synced().0);
+    // of a pool that is imported (OpenZFS: `POOL_STATE_ACTIVE`)
+    config.insert(key::POOL_STATE, 0u64);
+    config.insert(key::VDEV_TREE, tree::of_live(spa));
+    config.insert(SUSPENDED, spa.failmode() as u64);
+    config
+}
 
 /// The configuration of `view`, with what `input` asks for beside the figures of vdevs. Blocks that were `met` are counted with those of the error log.
 pub(crate) fn config(view: &Arc<Pool>, input: &NvList, met: &[LostBlock]) -> Result<NvList, Error> {

@@ -7,8 +7,10 @@ use base::{Guid, ObjectId};
 use dmu::Zap;
 use nvlist::NvList;
 use ondisk::label::key;
-use pool::{AllocClass, Error, Pool};
-use vdev::{FollowedLeaf, IoFigures, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree};
+use pool::{AllocClass, Error, Pool, Spa};
+use vdev::{
+    FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree,
+};
 
 use super::figures::{self, Counted};
 use super::{Activity, VdevStat, VdevStats, stored};
@@ -32,8 +34,7 @@ struct Own {
 }
 
 impl Own {
-    fn of(view: &Pool) -> Own {
-        let followed = view.zio().live_tree().errors();
+    fn of(followed: &PoolErrors) -> Own {
         let queue = |leaf: FollowedLeaf| (leaf.guid, leaf.queue);
         Own { queues: followed.leaves().into_iter().map(queue).collect(), errors: followed.figures() }
     }
@@ -76,8 +77,15 @@ pub(super) fn tree(view: &Arc<Pool>) -> Result<NvList, Error> {
             root.insert(key, aside);
         }
     }
-    figures::put(&mut root, &Own::of(view));
+    figures::put(&mut root, &Own::of(view.zio().live_tree().errors()));
     Ok(root)
+}
+
+/// The `vdev_tree` of an open pool as its devices alone tell it, with the figures of this process.
+pub(super) fn of_live(spa: &Spa) -> NvList {
+    let mut root = of_devices(&spa.tree());
+    figures::put(&mut root, &Own::of(spa.zio().live_tree().errors()));
+    root
 }
 
 /// The `vdev_tree` of a pool as its devices alone tell it, with their states and sizes.

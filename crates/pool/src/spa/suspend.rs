@@ -34,15 +34,15 @@ use crate::{Error, OpenOptions};
 /// How often a suspended pool asks whether it shall be cleared.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-/// The property `failmode`: what becomes of a pool that cannot be written (OpenZFS: `ZIO_FAILURE_MODE_*`).
+/// The property `failmode`: what becomes of a pool that cannot be written. Its value is the number that is stored (OpenZFS: `ZIO_FAILURE_MODE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailMode {
     /// Everything waits.
-    Wait,
+    Wait = 0,
     /// Everything but the txg that is being synced gets an error.
-    Continue,
+    Continue = 1,
     /// The process ends.
-    Panic,
+    Panic = 2,
 }
 
 impl FailMode {
@@ -159,6 +159,12 @@ impl Spa {
     #[must_use]
     pub fn suspended(&self) -> Option<Arc<Error>> {
         self.suspension.state.lock().cause.clone()
+    }
+
+    /// Its property `failmode`.
+    #[must_use]
+    pub fn failmode(&self) -> FailMode {
+        self.suspension.failmode()
     }
 
     /// Gives a suspended pool up: everything that waits gets an error, and nothing more is committed. What was acknowledged is there when the pool is
