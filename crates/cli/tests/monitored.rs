@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use until::until;
+use until::{until, until_served};
 
 struct World {
     dir: tempfile::TempDir,
@@ -60,10 +60,7 @@ impl World {
         let mut child = command.arg("serve").args(options).stderr(Stdio::inherit()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         self.server = Some(child);
-        let socket = self.path("state/server.socket");
-        // it says who it is when all has begun
-        let greets = || UnixStream::connect(&socket).and_then(|mut stream| stream.read_exact(&mut [0]));
-        until("it serves", || greets().is_ok());
+        until_served(&self.path("state/server.socket"));
         out
     }
 

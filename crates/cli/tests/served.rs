@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use terminal::{await_words, echoes, terminal};
-use until::until;
+use until::{until, until_served};
 
 /// A state folder, and a folder with images where commands run.
 struct World {
@@ -74,8 +74,7 @@ impl World {
         let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
         let child = command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.server = Some(child.spawn().unwrap());
-        let socket = self.path("state").join("server.socket");
-        until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        until_served(&self.path("state").join("server.socket"));
     }
 
     /// Runs a line of the shell.
@@ -293,7 +292,7 @@ fn a_server_ends_when_told_or_when_nobody_needs_it() {
     world.serve_with(&["--on-demand"]);
     let mut other = world.command(env!("CARGO_BIN_EXE_zuse"));
     let mut other = other.args(["serve", "--state", &elsewhere]).spawn().unwrap();
-    until("it serves", || world.path("elsewhere").join("server.socket").exists());
+    until_served(&world.path("elsewhere").join("server.socket"));
     world.ok("zfs list t/fs");
     assert!(world.server.take().unwrap().wait().unwrap().success(), "nobody needs it any more");
     world.ok(&format!("zuse serve --stop --state {elsewhere}"));
