@@ -218,6 +218,23 @@ fn a_server_ends_when_it_has_been_idle_but_not_while_it_has_a_client() {
 }
 
 #[test]
+fn an_idle_server_stays_until_a_scrub_is_done() {
+    in_own_state("an_idle_server_stays_until_a_scrub_is_done", |dir| {
+        let idle = Duration::from_millis(300);
+        let (serving, one) = with_pool(Options { idle: Some(idle), ..Options::default() }, dir);
+        let wait = endless_scrub(&one, "t");
+        drop(one);
+        thread::sleep(3 * idle);
+        let other = client();
+        base::tunable::ZFS_SCAN_SUSPEND_PROGRESS.set(0);
+        other.call(Ioc::Wait, "t", &wait, &[]).unwrap();
+        drop(other);
+        serving.ended();
+        assert!(!vdev::device::is_busy(&dir.join("t-a")));
+    });
+}
+
+#[test]
 fn whoever_waits_is_told_that_the_server_has_died() {
     in_own_state("whoever_waits_is_told_that_the_server_has_died", |dir| {
         let mut server = server_process(SERVER);
