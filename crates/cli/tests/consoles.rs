@@ -295,7 +295,7 @@ fn an_interrupt_ends_one_command_alone() {
                 drop(feed);
             }
             command.join().unwrap();
-            assert!(begun.elapsed() < Duration::from_secs(10), "{line}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{line}");
         });
         let mut said = String::new();
         (from_err, from_out).0.read_to_string(&mut said).unwrap();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use until::until;
+use until::{until, until_served};
 
 struct World {
     dir: tempfile::TempDir,
@@ -60,10 +60,7 @@ impl World {
         let mut child = command.arg("serve").args(options).stderr(Stdio::inherit()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         self.server = Some(child);
-        let socket = self.path("state/server.socket");
-        // it says who it is when all has begun
-        let greets = || UnixStream::connect(&socket).and_then(|mut stream| stream.read_exact(&mut [0]));
-        until("it serves", || greets().is_ok());
+        until_served(&self.path("state/server.socket"));
         out
     }
 
@@ -220,6 +217,14 @@ fn parameters_are_tunables_of_the_server() {
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(22), "{bad}");
     }
     assert_eq!(world.read("parameters/zfs_txg_timeout"), "9\n");
+    // nor is one taken that the engine could not work with
+    for (name, bad) in [("zfs_txg_timeout", "0"), ("zfs_arc_max", "0"), ("spa_slop_shift", "64"), ("busy_wait", "1e9")]
+    {
+        let before = world.read(&format!("parameters/{name}"));
+        let refused = fs::write(world.path("k/parameters").join(name), bad);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(22), "{name} {bad}");
+        assert_eq!(world.read(&format!("parameters/{name}")), before);
+    }
     // they are root's to change, and figures are nobody's
     let modes = |file: &str| fs::metadata(world.path("k").join(file)).unwrap().mode() & 0o7777;
     assert_eq!((modes("parameters/zfs_txg_timeout"), modes("kstat/zfs/arcstats")), (0o644, 0o444));

@@ -4,16 +4,18 @@
 #[path = "support/devices.rs"]
 mod devices;
 mod support;
+#[path = "support/until.rs"]
+mod until;
 
 use std::io::{Read, Write, pipe};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use devices::Lab;
 use pool::{OpenOptions, Pool};
 use support::Session;
+use until::until;
 use vdev::{Device, FileDevice};
 
 /// Bytes of a pipe that nobody reads.
@@ -56,11 +58,7 @@ fn while_it_tells(session: &Session, args: &[&str], meanwhile: impl FnOnce()) ->
         let entries = std::fs::read_dir(session.state().join("holds")).into_iter().flatten();
         entries.flatten().any(|entry| entry.path().extension().is_some_and(|end| end == "held"))
     };
-    let limit = Instant::now() + Duration::from_secs(20);
-    while !is_held() && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(is_held(), "{args:?}");
+    until("it holds what it sends", is_held);
     meanwhile();
     let reader = std::thread::spawn(move || messages.read_to_end(&mut Vec::new()));
     let mut out = Vec::new();

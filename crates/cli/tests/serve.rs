@@ -2,24 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
+#[path = "support/until.rs"]
+mod until;
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::Session;
+use until::{until, until_served};
 
 fn begin(session: &Session, args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
     command.arg("serve").args(args).env("ZUSE_STATE", session.state()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let (socket, begun) = (session.state().join("server.socket"), Instant::now());
-    while UnixStream::connect(&socket).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not serve");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_served(&session.state().join("server.socket"));
     child
 }
 
@@ -36,10 +33,7 @@ fn a_server_has_the_pools_until_it_is_told_to_end() {
     session.ok(&["zpool", "create", "--size", "96M", "t", &disk]);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut server = begin(&session, &[]);
-        let begun = Instant::now();
-        while !vdev::device::is_busy(disk.as_ref()) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not open the pool");
-        }
+        until("it has opened the pool", || vdev::device::is_busy(disk.as_ref()));
         // who does not ask it reads, and does not write
         assert!(session.ok(&["zfs", "list", "-H", "-o", "name"]).contains('t'));
         let holder = format!("in use by process {}", server.id());

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use terminal::{await_words, echoes, terminal};
-use until::until;
+use until::{until, until_served};
 
 /// A state folder, and a folder with images where commands run.
 struct World {
@@ -74,8 +74,7 @@ impl World {
         let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
         let child = command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.server = Some(child.spawn().unwrap());
-        let socket = self.path("state").join("server.socket");
-        until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        until_served(&self.path("state").join("server.socket"));
     }
 
     /// Runs a line of the shell.
@@ -243,6 +242,56 @@ fn a_scrub_goes_on_in_the_next_server() {
     assert!(status.contains("scrub repaired 0B") && status.contains("with 0 errors"), "{status}");
 }
 
+/// Listens in the place of a server, says `hello` to each client, and answers a command line with a status.
+fn pretend(socket: &std::path::Path, hello: Vec<u8>, status: u64) {
+    use serve::frame::Kind;
+    use serve::message::{Answer, Bounds};
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let answer_all = move || {
+        for stream in listener.incoming().map(Result::unwrap) {
+            // a client may be gone
+            let _sent = (&stream).write_all(&hello);
+            if let Ok(frame) = serve::wire::receive(&stream, Bounds::OWNER.body, None) {
+                let mut out = nvlist::NvList::new();
+                out.insert("status", status);
+                let body = Answer::done(out).encode().unwrap();
+                let _sent = serve::wire::send(&stream, Kind::Answer, frame.header.id, &body, &[]);
+            }
+        }
+    };
+    std::thread::Builder::new().spawn(answer_all).unwrap();
+}
+
+#[test]
+fn a_server_of_another_version_is_told_of() {
+    use serve::frame::{Header, Kind};
+    let own = env!("CARGO_PKG_VERSION");
+    let body = serve::message::Hello { version: "9.8.7".to_owned(), process: 1 }.encode().unwrap();
+    let header = Header { kind: Kind::Hello as u8, descriptors: 0, id: 0, len: body.len() as u32 }.encode();
+    let hello = [&header[..], &body].concat();
+    // it speaks the same protocol: it carries commands out, and a failure may be its version's
+    for (status, note) in [(0, ""), (2, "note: the server carried this out, which is zuse 9.8.7; this is zuse ")] {
+        let world = World::new();
+        pretend(&world.path("state").join("server.socket"), hello.clone(), status);
+        let ran = world.run("zfs list", "");
+        assert!(ran.status == Some(status as i32) && ran.err.starts_with(note), "{ran:?}");
+        assert_eq!((ran.err.is_empty(), ran.err.contains(own)), (note.is_empty(), !note.is_empty()), "{ran:?}");
+    }
+    // it speaks another one: it has the pools, and nobody goes past it
+    let mut other = hello;
+    other[4] += 1;
+    let world = World::new();
+    pretend(&world.path("state").join("server.socket"), other, 0);
+    for line in ["zfs list", "zfs mount -a", "zuse serve --stop"] {
+        let ran = world.run(line, "");
+        let says = format!(
+            " speaks version 2 of its protocol, and zuse {own} speaks version 1; end it with the 'zuse serve --stop' of"
+        );
+        assert!(ran.status == Some(1) && ran.err.contains(&says), "{line}: {ran:?}");
+        assert!(ran.err.contains(&format!("(process {})", std::process::id())), "{ran:?}");
+    }
+}
+
 #[test]
 fn clients_work_at_once() {
     let (world, _) = World::with_stream();
@@ -293,7 +342,7 @@ fn a_server_ends_when_told_or_when_nobody_needs_it() {
     world.serve_with(&["--on-demand"]);
     let mut other = world.command(env!("CARGO_BIN_EXE_zuse"));
     let mut other = other.args(["serve", "--state", &elsewhere]).spawn().unwrap();
-    until("it serves", || world.path("elsewhere").join("server.socket").exists());
+    until_served(&world.path("elsewhere").join("server.socket"));
     world.ok("zfs list t/fs");
     assert!(world.server.take().unwrap().wait().unwrap().success(), "nobody needs it any more");
     world.ok(&format!("zuse serve --stop --state {elsewhere}"));

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
+#[path = "support/until.rs"]
+mod until;
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -10,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::Session;
+use until::until;
 
 const SIGABRT: i32 = 6;
 
@@ -40,14 +43,6 @@ impl Writer {
     fn finish(&mut self, data: &[u8]) {
         let (mut stdin, data) = (self.child.stdin.take().unwrap(), data.to_vec());
         std::thread::spawn(move || drop(stdin.write_all(&data)));
-    }
-}
-
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -92,7 +87,7 @@ fn a_command_waits_for_its_devices_and_goes_on_after_clear() {
     devices.iter().for_each(|path| std::fs::rename(path, away(path)).unwrap());
     writer.finish(&data[4 << 20..]);
     let status = || session.run(&["zpool", "status", "tank"]).out;
-    wait_for("suspended", || status().contains(" state: SUSPENDED\n"));
+    until("suspended", || status().contains(" state: SUSPENDED\n"));
     for line in [
         "status: One or more devices are faulted in response to IO failures.",
         "action: Make sure the affected devices are connected, then run 'zpool clear'.",

@@ -2,16 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
+#[path = "support/until.rs"]
+mod until;
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::Session;
+use until::until_served;
 
 /// A command that follows events, and its lines.
 struct Follower {
@@ -57,11 +60,7 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
         command.args(["serve", "--no-mounts"]).env("ZUSE_STATE", session.state());
         let server = Server(command.stderr(Stdio::null()).spawn().unwrap());
-        let begun = Instant::now();
-        while std::os::unix::net::UnixStream::connect(session.state().join("server.socket")).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not serve");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until_served(&session.state().join("server.socket"));
         server
     }
 }

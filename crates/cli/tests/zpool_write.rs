@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base::Env;
 use devices::Lab;
-use oracle::judge::no_leaks;
+use oracle::judge::{self, no_leaks};
 use support::Session;
 
 /// The minimum size of a device.
@@ -104,6 +104,44 @@ fn properties_are_set_when_a_pool_is_made() {
     lab.create("-O casesensitivity=mixed -O normalization=formD tank /a");
     let wanted = "mixed\nformD\non\n";
     assert_eq!(lab.ok("zfs get -Ho value casesensitivity,normalization,utf8only tank"), wanted);
+}
+
+#[test]
+fn snapshots_of_a_file_system_that_ignores_case_do_so_too() {
+    let lab = Lab::new();
+    lab.create("-O casesensitivity=insensitive tank /a");
+    lab.ok("zfs create tank/i");
+    lab.ok("zfs create -o casesensitivity=mixed tank/m");
+    lab.ok("zfs create -s -V 1M tank/v");
+    for name in ["i", "m", "v"] {
+        lab.ok(&format!("zfs snapshot tank/{name}@Snap"));
+    }
+    lab.fails("zfs snapshot tank/i@sNAP", 1, "dataset already exists");
+    lab.ok("zfs bookmark tank/i@snap tank/i#Mark");
+    lab.fails("zfs bookmark tank/i@snap tank/i#mARK", 1, "bookmark exists");
+    lab.ok("zfs clone tank/i@SNAP tank/c");
+    lab.ok("zfs promote tank/c");
+    lab.fails("zfs snapshot tank/c@sNAP", 1, "dataset already exists");
+    lab.ok("zfs rename tank/c@snap tank/c@Other");
+    assert_eq!(lab.ok("zfs list -Ho name -t snapshot -r tank/c"), "tank/c@Other\n");
+    // the names of the other kind of file systems, of volumes and of the topmost file system are exact
+    for name in ["m", "v"] {
+        lab.ok(&format!("zfs snapshot tank/{name}@sNAP"));
+    }
+    lab.ok("zfs snapshot tank@Snap");
+    lab.ok("zfs snapshot tank@sNAP");
+    lab.ok("zpool export tank");
+    if let Some(found) = judge::run("zdb", &["-e", "-p", &lab.path(""), "-d", "tank/c@OTHER"]) {
+        assert!(found.status.success(), "{found:?}");
+        let missing = judge::run("zdb", &["-e", "-p", &lab.path(""), "-d", "tank/m@SNAP"]).unwrap();
+        assert!(!missing.status.success(), "{missing:?}");
+    }
+    lab.ok("zpool import -d / tank");
+    lab.ok("zfs promote tank/i");
+    lab.ok("zfs destroy -r tank/c");
+    lab.ok("zfs destroy tank/i@oTHER");
+    assert_eq!(lab.ok("zfs list -Ho name -t snapshot -r tank/i"), "");
+    lab.export_and_judge("tank");
 }
 
 #[test]

@@ -45,7 +45,8 @@ impl Control {
         let mut options = pool_options(name, said)?;
         let mut props = Props::of_dataset(said.and_then(|said| said.get_nvlist(ROOT_PROPS)))?;
         let (key, _) = new_key(&mut props, said.and_then(|said| said.get_nvlist(HIDDEN)))?;
-        let populate = fill_fs(&mut props, None, &caller, hooks.env.now())?;
+        // the names of snapshots of the topmost one are exact, as in OpenZFS, whatever those of files are
+        let populate = fill_fs(&mut props, None, &caller, hooks.env.now())?.init;
         let is_limit = |(name, _): &(String, Value)| LIMITS.contains(&name.as_str());
         let (limits, fs_props): (Vec<_>, Vec<_>) = props.values.into_iter().partition(is_limit);
         let wrapping = key.as_ref().map(|key| key.wrapping.clone());

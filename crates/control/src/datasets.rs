@@ -21,6 +21,8 @@ const OST_ZFS: i32 = 2;
 const OST_ZVOL: i32 = 3;
 /// A volume's blocks, unless told otherwise (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
 const VOLBLOCKSIZE: u64 = 16 << 10;
+/// A file system that ignores case (OpenZFS: `ZFS_CASE_INSENSITIVE`); in one of the kind *mixed* the names of snapshots are exact.
+const CASE_INSENSITIVE: u64 = 1;
 /// The activity that a file system can be waited for: the queue of deleted files.
 const WAIT_DELETEQ: i32 = 0;
 /// The dataset below another that holds what is being received for it (OpenZFS: `recv_clone_name`).
@@ -33,14 +35,14 @@ impl Control {
         }
         let mut props = Props::of_dataset(input.get_nvlist("props"))?;
         check_settable(&self.spa, &props.values)?;
-        let (os_type, init) = match input.get_i32("type") {
+        let (os_type, NewContents { init, ignores_case }) = match input.get_i32("type") {
             Some(OST_ZFS) => (ObjsetType::Zfs, self.new_fs(name, &mut props)?),
             Some(OST_ZVOL) => (ObjsetType::Zvol, new_volume(&mut props)?),
             _ => return Err(Error::Invalid("neither a file system nor a volume".to_owned()).into()),
         };
         let (key, without_key) = new_key(&mut props, input.get_nvlist("hidden_args"))?;
         let values = std::mem::take(&mut props.values);
-        let new = NewDataset { name: name.to_owned(), os_type, props: values, key, without_key };
+        let new = NewDataset { name: name.to_owned(), os_type, props: values, key, without_key, ignores_case };
         self.spa.create_dataset(new, init)?;
         self.finish_new(name, &props)
     }
@@ -55,7 +57,7 @@ impl Control {
     }
 
     /// What fills a new file system: what is fixed for good comes from its properties, else from its parent.
-    fn new_fs(&self, name: &str, props: &mut Props) -> Result<Init, Error> {
+    fn new_fs(&self, name: &str, props: &mut Props) -> Result<NewContents, Error> {
         let parent = self.parent(name)?;
         let inherited = match parent.kind()? {
             Kind::Filesystem => parent.zpl_props()?,
@@ -144,13 +146,21 @@ impl Control {
     }
 }
 
+/// A new dataset's contents.
+pub(crate) struct NewContents {
+    /// Makes them.
+    pub(crate) init: Init,
+    /// The names in it are the same in any case.
+    ignores_case: bool,
+}
+
 /// What fills a new file system. What is fixed for good is taken out of its properties; the rest is as `above` has it.
 pub(crate) fn fill_fs(
     props: &mut Props,
     above: Option<&ZplProps>,
     caller: &Caller,
     now: Duration,
-) -> Result<Init, Error> {
+) -> Result<NewContents, Error> {
     let mut pick = |key: &str| {
         let inherited = || above.and_then(|zpl| zpl.get(key));
         props.take_number(key).or_else(inherited).unwrap_or(0)
@@ -173,22 +183,25 @@ pub(crate) fn fill_fs(
     if fs.version != default.version {
         return Err(Error::NotSupported(format!("version {}", fs.version)));
     }
-    Ok(Box::new(move |objset: &Arc<Objset>, tx: &Tx| {
+    let ignores_case = casesensitivity == CASE_INSENSITIVE;
+    let init = move |objset: &Arc<Objset>, tx: &Tx| {
         create_fs(objset, tx, &fs)?;
         if quotas.iter().all(|(_, value)| *value == 0) {
             return Ok(());
         }
         let master = Zap::open(objset.object(ObjectId::MASTER_NODE)?)?;
         quotas.iter().try_for_each(|(key, value)| master.update_u64(tx, key, *value))
-    }))
+    };
+    Ok(NewContents { init: Box::new(init), ignores_case })
 }
 
-/// Returns the function that fills a new volume.
-fn new_volume(props: &mut Props) -> Result<Init, Error> {
+/// What fills a new volume.
+fn new_volume(props: &mut Props) -> Result<NewContents, Error> {
     let block = props.take_number("volblocksize").unwrap_or(VOLBLOCKSIZE);
     let size = props.take_number("volsize").ok_or_else(|| Error::Invalid("a volume needs a size".to_owned()))?;
     if size == 0 || !size.is_multiple_of(block) || i64::try_from(size).is_err() {
         return Err(Error::Invalid("the size of a volume is a multiple of its blocks".to_owned()));
     }
-    Ok(Box::new(move |objset: &Arc<Objset>, tx: &Tx| create_volume(objset, tx, size, block)))
+    let init = Box::new(move |objset: &Arc<Objset>, tx: &Tx| create_volume(objset, tx, size, block));
+    Ok(NewContents { init, ignores_case: false })
 }

@@ -84,11 +84,12 @@ impl Served {
     /// Returns the caller who cuts a file: as he is, if he may lose set-id bits by it.
     pub(crate) fn cutter(&self, req: &Request, pinned: &Pinned, id: ObjectId, caller: Cred) -> Answer<Cred> {
         let mode = pinned.attrs(id).map_err(|error| error.errno())?.mode;
-        if mode & SET_ID == 0 || self.real_caller(req).has(Caps::FSETID) {
+        if mode & SET_ID == 0 {
             return Ok(caller);
         }
-        let caps = caller.caps.without(Caps::FSETID);
-        Ok(caller.with_caps(caps))
+        // with his groups
+        let real = self.real_caller(req);
+        Ok(if real.has(Caps::FSETID) { caller } else { real.with_caps(caller.caps.without(Caps::FSETID)) })
     }
 
     /// Returns the file if set-id bits may be gone after a change by this caller: the kernel does not look at the mode again.
@@ -125,7 +126,7 @@ impl Served {
         let id = subject.id;
         let decided = Cred::user(req.uid(), req.gid(), []);
         let loses = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let caller = decided.with_caps(if loses { Caps::NONE } else { Caps::FSETID });
+        let mut caller = decided.with_caps(if loses { Caps::NONE } else { Caps::FSETID });
         let pinned = match Pinned::new(&subject.vfs) {
             Ok(pinned) => pinned,
             Err(error) => return reply.error(errno(error)),
@@ -139,6 +140,9 @@ impl Served {
             return reply.error(errno(error));
         }
         let set_id = loses && pinned.attrs(id).is_ok_and(|attrs| attrs.mode & SET_ID != 0);
+        if set_id {
+            caller = self.real_caller(req).with_caps(Caps::NONE);
+        }
         // the kernel does not look at the mode after a write
         let stale = set_id.then(|| self.stale(id));
         if is_cached {

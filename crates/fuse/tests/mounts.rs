@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::{Errno, ObjectId};
 use fuse::{Mount, Options, Unmount};
-use lab::Lab;
+use lab::{Lab, execute, umount, unmount};
 use zpl::live::{Cred, NewFile, SetAttr, Still};
 use zpl::{FileFlags, Kind};
 
@@ -38,7 +38,7 @@ fn the_mount_table_names_dataset_type_and_options() {
     assert!(!line.contains("nosuid") && !line.contains("nodev") && line.contains("default_permissions"), "{line}");
     fs::write(lab.path("f"), b"#!/bin/sh\n").unwrap();
     fs::set_permissions(lab.path("f"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    assert!(Command::new(lab.path("f")).status().unwrap().success());
+    assert!(execute(&lab.path("f")).unwrap().success());
     lab.unmount();
     assert_eq!((table(&lab), fs::read_dir(lab.path("")).unwrap().count()), (None, 0));
     let strict = options(&|options| {
@@ -51,7 +51,7 @@ fn the_mount_table_names_dataset_type_and_options() {
         assert!(line.split([' ', ',']).any(|other| other == word), "{word}: {line}");
     }
     assert_eq!(fs::write(lab.path("f"), b"").unwrap_err().raw_os_error(), Some(30));
-    assert!(Command::new(lab.path("f")).status().is_err());
+    assert!(execute(&lab.path("f")).is_err());
     // it is the mount that is read-only, for the engine as well
     let zfs = lab.zfs();
     assert_eq!(
@@ -99,7 +99,7 @@ fn who_waits_learns_that_somebody_else_unmounted() {
         let waiter = scope.spawn(|| lab.mounted().wait());
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waiter.is_finished());
-        assert!(Command::new("umount").arg(lab.path("")).status().unwrap().success());
+        umount(&lab.path(""));
         waiter.join().unwrap().unwrap();
     });
     assert!(lab.mounted().has_ended());
@@ -109,7 +109,7 @@ fn who_waits_learns_that_somebody_else_unmounted() {
     lab.mounted().unmount(Unmount::Idle).unwrap();
     lab.unmount();
     assert!(table(&lab).unwrap().contains("tmpfs"));
-    assert!(Command::new("umount").arg(lab.path("")).status().unwrap().success());
+    umount(&lab.path(""));
     lab.close();
 }
 
@@ -129,7 +129,7 @@ fn a_broken_connection_ends_the_mount() {
     fs::write(control.join(device.to_string()).join("abort"), b"1").unwrap();
     let _ = lab.mounted().wait();
     assert_eq!((table(&lab), lab.mounted().has_ended()), (None, true));
-    assert!(Command::new("umount").arg(&control).status().unwrap().success());
+    umount(&control);
     lab.unmount();
     lab.mount(&Options::new("t"));
     assert_eq!(fs::read(lab.path("f")).unwrap(), b"x");
@@ -148,7 +148,7 @@ fn a_mount_whose_path_has_changed_is_found() {
     fs::write(beside("a/b/f"), b"x").unwrap();
     fs::rename(beside("a"), beside("c")).unwrap();
     assert_eq!(fs::read(beside("c/b/f")).unwrap(), b"x");
-    mount.unmount(Unmount::Idle).unwrap();
+    unmount(&mount);
     assert!(mount.has_ended() && !beside("c/b/f").exists());
     drop(mount);
     lab.close();
@@ -165,7 +165,7 @@ fn a_mount_that_ends_takes_no_other_along() {
                     let mount = Mount::new(Arc::new(lab.zfs()), &lab.path(""), &Options::new("t")).unwrap();
                     fs::metadata(lab.path("")).unwrap();
                     assert!(table(lab).is_some() && !mount.has_ended());
-                    mount.unmount(Unmount::Idle).unwrap();
+                    unmount(&mount);
                 }
             });
         }
@@ -196,7 +196,7 @@ fn bad_mount_points_are_refused() {
     let upper = Mount::new(Arc::new(Still::open(&snapshot).unwrap()), &lab.path(""), &Options::new("t@s")).unwrap();
     drop(snapshot);
     assert_eq!(lab.mounted().unmount(Unmount::Idle).unwrap_err().errno(), Errno::EBUSY);
-    upper.unmount(Unmount::Idle).unwrap();
+    unmount(&upper);
     drop(upper);
     lab.close();
 }

@@ -94,6 +94,47 @@ fn groups_of_directories_and_set_id_bits() {
     lab.close();
 }
 
+/// The set-group-id bit of a file that is no program stays for members of its group alone.
+#[test]
+fn contents_that_a_user_changes_in_any_way_end_set_id_bits() {
+    for acltype in [0, NFS4] {
+        let Some(lab) = Lab::new(&[("acltype", acltype)]) else { return };
+        let ways = [
+            "fallocate -l 1 f",
+            "fallocate -n -l 9000 f",
+            "fallocate -l 9000 f",
+            "fallocate -p -o 0 -l 1 f",
+            "fallocate -z -o 0 -l 1 f",
+            "truncate -s 1 f",
+            ": > f",
+            "echo >> f",
+            "python3 -c 'import os; os.copy_file_range(os.open(\"g\", 0), os.open(\"f\", 1), 3)'",
+        ];
+        for way in ways {
+            for (bits, of_group, of_others) in [(0o777, 0o777, 0o777), (0o666, 0o2666, 0o666), (0o676, 0o676, 0o676)] {
+                fs::write(lab.path("g"), b"other").unwrap();
+                for (groups, left) in [(&[GROUP][..], of_group), (&[], of_others)] {
+                    fs::write(lab.path("f"), b"some bytes").unwrap();
+                    chown(lab.path("f"), None, Some(GROUP)).unwrap();
+                    set_mode(&lab, "f", 0o6000 | bits);
+                    assert!(may(&lab, OTHER, groups, way), "{way}");
+                    assert_eq!(mode(&lab, "f"), left, "{way} {bits:o} {groups:?}");
+                    fs::remove_file(lab.path("f")).unwrap();
+                }
+            }
+            // root keeps them, and capabilities of programs end by anybody
+            fs::write(lab.path("f"), b"some bytes").unwrap();
+            set_mode(&lab, "f", 0o6777);
+            let set = lab.run_as(0, &[], "setcap cap_chown+ep f");
+            assert!(set.status.success(), "{set:?}");
+            assert!(may(&lab, 0, &[], way), "{way}");
+            assert_eq!(mode(&lab, "f"), 0o6777, "{way}");
+            assert_eq!(String::from_utf8_lossy(&lab.run_as(0, &[], "getcap f").stdout), "", "{way}");
+        }
+        lab.close();
+    }
+}
+
 /// Capabilities count, those that root has given up and those that a user has.
 #[test]
 fn capabilities_count() {

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base::{Env, Errno};
 use mounts::{Flag, How, Mounts, Source, Unmount};
@@ -16,6 +17,9 @@ use tempfile::TempDir;
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 use zpl::create::{FsProps, create_fs};
+
+/// No wait of these tests is as long.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A pool `t` with file systems `t/a` and `t/a/b`, and a table of mounts, which are undone whatever happens.
 struct Lab {
@@ -76,6 +80,31 @@ impl Lab {
     }
 }
 
+/// Does what fails while something is in use that nobody uses: a child of another test has the descriptors of this process until it runs its program, also
+/// of files that are closed here by now. That may take long where the machine is busy.
+fn when_idle<T: std::fmt::Debug>(work: impl Fn() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+    let begun = Instant::now();
+    loop {
+        let done = work();
+        if !is_busy(&done) {
+            return done;
+        }
+        assert!(begun.elapsed() < LONG, "it stays in use: {done:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Changes a mount that nobody uses.
+fn idle(work: impl Fn() -> Result<(), mounts::Error>) {
+    when_idle(work, |done| done.as_ref().is_err_and(|e| e.errno() == Errno::EBUSY)).unwrap();
+}
+
+/// Unmounts what nobody uses, as somebody else does.
+fn umount(path: &Path) {
+    let gone = || rustix::mount::unmount(path, rustix::mount::UnmountFlags::empty());
+    when_idle(gone, |done| *done == Err(rustix::io::Errno::BUSY)).unwrap();
+}
+
 fn errno(done: Result<impl Sized, mounts::Error>) -> Errno {
     done.err().unwrap().errno()
 }
@@ -108,14 +137,9 @@ fn a_mounted_dataset_is_in_use_until_it_is_unmounted() {
     drop((held, entry));
     lab.spa.destroy_head("t/a/c").unwrap();
     // by somebody else
-    rustix::mount::unmount(&path, rustix::mount::UnmountFlags::empty()).unwrap();
-    for _ in 0..500 {
-        if !lab.spa.has_users() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    assert!(lab.table.is_empty() && !lab.spa.has_users());
+    umount(&path);
+    when_idle(|| lab.spa.has_users(), |has_users| *has_users);
+    assert!(lab.table.is_empty());
 }
 
 /// `umount` returns before this side knows of it.
@@ -125,7 +149,7 @@ fn what_somebody_has_unmounted_is_mounted_again_at_once() {
     for _ in 0..50 {
         let path = lab.mount("t/a", "m", How::default()).unwrap();
         fs::write(path.join("f"), "x").unwrap();
-        rustix::mount::unmount(&path, rustix::mount::UnmountFlags::empty()).unwrap();
+        umount(&path);
     }
     let path = lab.mount("t/a", "m", How::default()).unwrap();
     assert_eq!(errno(lab.mount("t/a", "n", How::default())), Errno::EBUSY);
@@ -173,7 +197,7 @@ fn files_stay_open_over_a_rollback() {
     drop(new);
     // and it is still one that can be unmounted, and then destroyed
     drop(kept);
-    lab.table.unmount(&lab.table.of("t/a").unwrap(), Unmount::Idle).unwrap();
+    idle(|| lab.table.unmount(&lab.table.of("t/a").unwrap(), Unmount::Idle));
     assert!(!lab.spa.has_users());
 }
 
@@ -281,10 +305,10 @@ fn a_rollback_among_many_writers() {
         for _ in 0..10 {
             let before = wrote.load(std::sync::atomic::Ordering::Relaxed);
             lab.spa.rollback("t/a", None).unwrap();
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             while wrote.load(std::sync::atomic::Ordering::Relaxed) < before + 8 {
-                assert!(begun.elapsed() < std::time::Duration::from_secs(30), "the writers do not go on");
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                assert!(begun.elapsed() < LONG, "the writers do not go on");
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
     });
@@ -318,10 +342,10 @@ fn a_rollback_among_readers_of_a_directory() {
         for _ in 0..20 {
             let before = listed.load(std::sync::atomic::Ordering::Relaxed);
             lab.spa.rollback("t/a", None).unwrap();
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             while listed.load(std::sync::atomic::Ordering::Relaxed) < before + 3 {
-                assert!(begun.elapsed() < std::time::Duration::from_secs(30), "the readers do not go on");
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                assert!(begun.elapsed() < LONG, "the readers do not go on");
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
     });
@@ -341,14 +365,15 @@ fn options_change_while_it_is_mounted() {
     assert_eq!(entry.how().temporary(Flag::ReadOnly), None);
     fs::write(path.join("f"), "#!/bin/sh\nexit 7\n").unwrap();
     fs::set_permissions(path.join("f"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let run = || std::process::Command::new(path.join("f")).status();
+    let is_busy = |done: &std::io::Result<_>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::ExecutableFileBusy);
+    let run = || when_idle(|| std::process::Command::new(path.join("f")).status(), is_busy);
     assert_eq!(run().unwrap().code(), Some(7));
     lab.table.set(&entry, Flag::Exec, false).unwrap();
     assert_eq!(os_error(run()), Some(Errno::EACCES.raw()));
     let open = File::options().write(true).open(path.join("f")).unwrap();
     assert_eq!(errno(lab.table.set(&entry, Flag::ReadOnly, true)), Errno::EBUSY);
     drop(open);
-    lab.table.set(&entry, Flag::ReadOnly, true).unwrap();
+    idle(|| lab.table.set(&entry, Flag::ReadOnly, true));
     assert_eq!(os_error(fs::write(path.join("f"), "x")), Some(Errno::EROFS.raw()));
     // access times are this side's alone
     lab.table.set(&entry, Flag::ReadOnly, false).unwrap();
@@ -374,6 +399,6 @@ fn a_mounted_snapshot_is_kept() {
     assert_eq!(fs::read(snap.join("f")).unwrap(), b"old");
     assert_eq!(os_error(fs::write(snap.join("f"), "x")), Some(Errno::EROFS.raw()));
     assert!(lab.spa.destroy_snapshots(&["t/a@s".to_owned()], false).is_err());
-    lab.table.unmount(&lab.table.at(&snap).unwrap(), Unmount::Idle).unwrap();
+    idle(|| lab.table.unmount(&lab.table.at(&snap).unwrap(), Unmount::Idle));
     lab.spa.destroy_snapshots(&["t/a@s".to_owned()], false).unwrap();
 }

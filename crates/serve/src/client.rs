@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-use crate::frame::{DESCRIPTORS_MAX, Kind};
+use crate::frame::{BadHeader, DESCRIPTORS_MAX, Kind, VERSION};
 use crate::message::{self, Answer, Bounds, Call, Hello, Run};
 use crate::wire;
 
@@ -50,6 +50,18 @@ pub enum Error {
     /// It speaks another protocol.
     #[error("the server is not understood: {0}")]
     Protocol(String),
+    /// It speaks another version of this protocol.
+    #[error(
+        "the server of this state folder (process {process}) speaks version {theirs} of its protocol, and zuse {} speaks version {VERSION}; \
+         end it with the 'zuse serve --stop' of its own version, or by SIGTERM",
+        env!("CARGO_PKG_VERSION")
+    )]
+    OtherVersion {
+        /// Its process.
+        process: i32,
+        /// The version of its protocol.
+        theirs: u8,
+    },
 }
 
 /// A connection to a server.
@@ -97,6 +109,10 @@ impl Client {
             Err(wire::Error::Closed) => return Ok(None),
             Err(wire::Error::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             Err(wire::Error::Io(e)) => return Err(Error::Connect(e)),
+            Err(wire::Error::Header(BadHeader::Version(theirs))) => {
+                let process = socket_peercred(&stream).map_or(0, |server| server.pid.as_raw_nonzero().get());
+                return Err(Error::OtherVersion { process, theirs });
+            }
             Err(other) => return Err(Error::Protocol(other.to_string())),
         };
         let unclear = |what: &dyn std::fmt::Display| Error::Protocol(what.to_string());
@@ -132,6 +148,12 @@ impl Client {
     #[must_use]
     pub fn server_version(&self) -> &str {
         &self.hello.version
+    }
+
+    /// The version of the server, if it is not that of this program.
+    #[must_use]
+    pub fn other_version(&self) -> Option<&str> {
+        Some(self.server_version()).filter(|version| *version != env!("CARGO_PKG_VERSION"))
     }
 
     /// Makes a request of `control`, and waits for its answer. `fd` and `input_fd` in `input` are places in `files`.

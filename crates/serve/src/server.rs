@@ -43,7 +43,7 @@ pub type Ending = Arc<dyn Fn() + Send + Sync>;
 pub struct Options {
     /// All users may connect; they may do what they are allowed to.
     pub delegation: bool,
-    /// It ends after so long without a connection of the owner or a request.
+    /// It ends after so long without a connection of the owner, a request, or work in the background of a pool.
     pub idle: Option<Duration>,
     /// Whether it is in use without clients: something of its pools is mounted. As long as that is so it does not end by itself.
     pub in_use: Option<InUse>,
@@ -167,10 +167,11 @@ impl Server {
             if self.is_used() {
                 used = Instant::now();
             } else if idle.is_some_and(|left| left.is_zero()) {
-                match &self.options.in_use {
-                    Some(in_use) if in_use() => used = Instant::now(),
-                    _ => return,
+                let in_use = self.options.in_use.as_ref().is_some_and(|in_use| in_use());
+                if !in_use && !self.core.machine.is_working() {
+                    return;
                 }
+                used = Instant::now();
             }
             let timeout = idle.map(|left| left.max(LOOK)).and_then(|left| Timespec::try_from(left).ok());
             let wanted = [self.listener.as_fd(), stop.as_fd(), self.core.told.as_fd()];

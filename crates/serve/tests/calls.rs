@@ -10,7 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base::Errno;
 use control::Ioc;
@@ -20,8 +20,8 @@ use serve::message::Call;
 use serve::{Error, Options, wire};
 use state::in_own_state;
 use support::{
-    LONG, bare, below, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, snapshot, threads,
-    until, with_pool, with_stream,
+    LONG, bare, below, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, snapshot, until,
+    with_pool, with_stream,
 };
 
 #[test]
@@ -82,7 +82,7 @@ fn a_stream_goes_into_a_pipe_and_ends_with_a_client_that_reads_nothing() {
         let (reader, writer) = io::pipe().unwrap();
         let other = client();
         let stalled = other.begin_call(Ioc::SendNew, "t/src@s", &request, &[writer.as_fd()]).unwrap();
-        thread::sleep(Duration::from_millis(300));
+        serving.has_requests(1);
         // others are not held up by it, also over the same connection
         snapshot(&other, "t/src@later").unwrap();
         // and none reaches the file of another one
@@ -131,9 +131,6 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
     in_own_state("a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection", |dir| {
         let (serving, one) = with_pool(Options::default(), dir);
         let wait = endless_scrub(&one, "t");
-        // workers have the name of the thread that has begun them
-        thread::sleep(Duration::from_millis(200));
-        let workers = threads("serve-request");
         let request = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
         // requests of one connection run at once
         new_fs(&one, "t/meanwhile").unwrap();
@@ -156,13 +153,13 @@ fn a_wait_ends_by_a_cancel_and_by_the_end_of_its_connection() {
         let other = bare();
         let body = Call::encode(Ioc::Wait, "t", &wait).unwrap();
         wire::send(&other, Kind::Call, 1, &body, &[]).unwrap();
-        until("it does not wait", || threads("serve-request") == workers + 1);
+        serving.has_requests(1);
         drop(other);
-        until("the wait of a client that is gone goes on", || threads("serve-request") == workers);
+        serving.has_requests(0);
         // a server that ends cancels them as well
         let last = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
-        thread::sleep(Duration::from_millis(200));
-        serving.end_by_cancelling();
+        serving.has_requests(1);
+        serving.end();
         assert_eq!(errno(last.wait()), Err(Errno::EINTR));
     });
 }
@@ -193,8 +190,8 @@ fn a_receive_that_stalls_ends_with_its_client_and_with_the_server() {
         let (request, _) = receive("u/new@s", &stream);
         let (socket, _writer) = UnixStream::pair().unwrap();
         let stalled = one.begin_call(Ioc::RecvNew, "u/new", &request, &[socket.as_fd()]).unwrap();
-        thread::sleep(Duration::from_millis(200));
-        serving.end_by_cancelling();
+        serving.has_requests(1);
+        serving.end();
         assert_eq!(errno(stalled.wait()), Err(Errno::EINTR));
     });
 }

@@ -217,7 +217,8 @@ fn whoever_stalls_is_given_up_and_holds_nobody_up() {
         for _ in 0..50 {
             assert!(client().call(Ioc::PoolConfigs, "", &NvList::new(), &[]).is_ok());
         }
-        assert!(begun.elapsed() < wire::FRAME_TIME / 2);
+        // they did not wait for those
+        assert!(begun.elapsed() < wire::FRAME_TIME);
         assert!(is_closed(&half));
         assert!(begun.elapsed() >= wire::FRAME_TIME);
         until("a client that reads nothing is kept", || {

@@ -22,8 +22,8 @@ use serve::{Client, Error, Options, Server};
 use site::{Machine, Silent, Site};
 use state::in_own_state;
 use support::{
-    Serving, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, serve_if_asked, server_process,
-    snapshot, until, with_pool,
+    LONG, Serving, call, client, create, endless_scrub, errno, list, new_fs, receive, sent, serve_if_asked,
+    server_process, snapshot, until, with_pool,
 };
 
 /// Serves in a process of its own; a test that is run for that.
@@ -84,7 +84,7 @@ fn of_many_that_begin_at_once_one_serves() {
             }
             let begun = Instant::now();
             let mut met = 0;
-            while begun.elapsed() < Duration::from_secs(2) {
+            while begun.elapsed() < LONG && (met <= 10 || begun.elapsed() < Duration::from_secs(2)) {
                 // one that ends closes the connection before it has said hello, or after
                 met += usize::from(Client::connect().is_ok_and(|client| client.is_some()));
             }
@@ -95,7 +95,12 @@ fn of_many_that_begin_at_once_one_serves() {
 }
 
 /// Takes snapshots, or receives file systems, until the server is killed; the snapshots that it has answered.
-fn changes_until_it_dies(name: &str, receives: bool, stream: &[u8], killed: &AtomicBool) -> Vec<String> {
+fn changes_until_it_dies(
+    name: &str,
+    receives: bool,
+    stream: &[u8],
+    (killed, done_by): (&AtomicBool, &AtomicUsize),
+) -> Vec<String> {
     let own = client();
     let mut answered = Vec::new();
     for n in 0.. {
@@ -112,7 +117,10 @@ fn changes_until_it_dies(name: &str, receives: bool, stream: &[u8], killed: &Ato
             own.call(Ioc::Snapshot, "t", &list(&[("snaps", snaps.into())]), &[]).map(|_| snapshot)
         };
         match done {
-            Ok(snapshot) => answered.push(snapshot),
+            Ok(snapshot) => {
+                answered.push(snapshot);
+                done_by.store(answered.len(), Ordering::SeqCst);
+            }
             // never that it was done, and never that it was refused
             Err(Error::Gone(_)) => break,
             Err(other) => panic!("{other}"),
@@ -135,11 +143,15 @@ fn what_a_killed_server_has_answered_is_there_for_the_next() {
             let (stopped, pid) = (AtomicBool::new(false), u64::from(server.id()));
             assert_eq!(client().server_process(), pid);
             let new: Vec<Vec<String>> = thread::scope(|scope| {
-                let (stopped, stream) = (&stopped, &stream);
-                let write =
-                    |writer| move || changes_until_it_dies(&format!("{round}-{writer}"), writer == 0, stream, stopped);
+                let (stopped, stream, done) = (&stopped, &stream, [(); 3].map(|()| AtomicUsize::new(0)));
+                let done = &done;
+                let write = |writer: usize| {
+                    let told = (stopped, &done[writer]);
+                    move || changes_until_it_dies(&format!("{round}-{writer}"), writer == 0, stream, told)
+                };
                 let writers: Vec<_> = (0..3).map(|writer| scope.spawn(write(writer))).collect();
-                thread::sleep(Duration::from_millis(300 + 70 * round));
+                until("each has an answer", || done.iter().all(|done| done.load(Ordering::SeqCst) > 0));
+                thread::sleep(Duration::from_millis(70 * round));
                 stopped.store(true, Ordering::SeqCst);
                 server.kill().unwrap();
                 writers.into_iter().map(|writer| writer.join().unwrap()).collect()
@@ -206,6 +218,23 @@ fn a_server_ends_when_it_has_been_idle_but_not_while_it_has_a_client() {
 }
 
 #[test]
+fn an_idle_server_stays_until_a_scrub_is_done() {
+    in_own_state("an_idle_server_stays_until_a_scrub_is_done", |dir| {
+        let idle = Duration::from_millis(300);
+        let (serving, one) = with_pool(Options { idle: Some(idle), ..Options::default() }, dir);
+        let wait = endless_scrub(&one, "t");
+        drop(one);
+        thread::sleep(3 * idle);
+        let other = client();
+        base::tunable::ZFS_SCAN_SUSPEND_PROGRESS.set(0);
+        other.call(Ioc::Wait, "t", &wait, &[]).unwrap();
+        drop(other);
+        serving.ended();
+        assert!(!vdev::device::is_busy(&dir.join("t-a")));
+    });
+}
+
+#[test]
 fn whoever_waits_is_told_that_the_server_has_died() {
     in_own_state("whoever_waits_is_told_that_the_server_has_died", |dir| {
         let mut server = server_process(SERVER);
@@ -219,7 +248,7 @@ fn whoever_waits_is_told_that_the_server_has_died() {
         server.wait().unwrap();
         let begun = Instant::now();
         while !matches!(waiting.wait(), Err(Error::Gone(_))) {
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(begun.elapsed() < LONG);
         }
         assert!(matches!(one.call(Ioc::PoolConfigs, "", &nvlist::NvList::new(), &[]), Err(Error::Gone(_))));
     });
@@ -231,7 +260,7 @@ fn a_request_that_waits_is_not_taken_by_a_server_that_ends() {
         let (serving, one) = with_pool(Options::default(), dir);
         let wait = endless_scrub(&one, "t");
         let waiting = one.begin_call(Ioc::Wait, "t", &wait, &[]).unwrap();
-        thread::sleep(Duration::from_millis(100));
+        serving.has_requests(1);
         serving.end();
         assert_eq!(errno(waiting.wait()), Err(Errno::EINTR));
         assert!(matches!(one.call(Ioc::PoolConfigs, "", &nvlist::NvList::new(), &[]), Err(Error::Gone(_))));

@@ -106,6 +106,13 @@ impl Machine {
         self.0.live()
     }
 
+    /// Whether work goes on in the background of a pool, as a scrub that somebody has begun: it would end with this process, and resume in the next one that
+    /// opens the pool.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.live_pools().iter().any(|pool| matches!(&pool.held, LiveHeld::Writing(spa) if spa.is_working()))
+    }
+
     /// Closes a pool, once the requests to it have ended; it stays imported, and its keys are forgotten but for those that are kept for other processes. A pool that is not open is
     /// passed over. What a suspended pool has not written is given up.
     ///

@@ -26,6 +26,8 @@ const VOLBLOCKSIZE: u64 = 16 << 10;
 /// Values of property `encryption`: the usual cipher, and none.
 const CRYPT_ON: u64 = 1;
 const CRYPT_OFF: u64 = 2;
+/// Value of property `casesensitivity`: names are the same in any case.
+const CASE_INSENSITIVE: u64 = 1;
 
 /// A pool that is open, for reading or for writing. Cheap to clone.
 ///
@@ -274,8 +276,9 @@ impl Pool {
             ..root_of(&Env::system())
         };
         let props = FsProps { version: said.take_number("version").unwrap_or(props.version), ..props };
+        let ignores_case = props.casesensitivity == CASE_INSENSITIVE;
         let init: Populate = Box::new(move |objset, tx| create_fs(objset, tx, &props));
-        self.make_dataset(name, ObjsetType::Zfs, said, key, init)
+        self.make_dataset(name, (ObjsetType::Zfs, ignores_case), said, key, init)
     }
 
     pub(crate) fn make_volume(&self, name: &str, size: u64, mut said: Said, key: Option<&Key>) -> Result<(), Error> {
@@ -283,13 +286,13 @@ impl Pool {
         said.0.retain(|(name, _)| name != "volsize");
         said.0.extend([("volsize".to_owned(), Value::Number(size)), ("volblocksize".to_owned(), Value::Number(block))]);
         let init: Populate = Box::new(move |objset, tx| create_volume(objset, tx, size, block));
-        self.make_dataset(name, ObjsetType::Zvol, said, key, init)
+        self.make_dataset(name, (ObjsetType::Zvol, false), said, key, init)
     }
 
     fn make_dataset(
         &self,
         name: &str,
-        os_type: ObjsetType,
+        (os_type, ignores_case): (ObjsetType, bool),
         mut said: Said,
         key: Option<&Key>,
         init: Populate,
@@ -312,7 +315,7 @@ impl Pool {
             _ => WithoutKey::Inherit,
         };
         let key = key.map(|key| key.for_new(cipher.unwrap_or(Suite::Aes256Gcm), &mut said)).transpose()?;
-        let new = pool::NewDataset { name: name.to_owned(), os_type, props: said.0, key, without_key };
+        let new = pool::NewDataset { name: name.to_owned(), os_type, props: said.0, key, without_key, ignores_case };
         Ok(self.spa()?.create_dataset(new, init)?)
     }
 

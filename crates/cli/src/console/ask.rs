@@ -43,12 +43,23 @@ pub fn by_server(argv: &[OsString]) -> Option<u8> {
     }
     let until = Instant::now() + BUSY;
     let mut answer = ask(&running, argv, umask)?;
-    while is_busy(&answer) && Instant::now() < until {
+    while is_busy(&answer.0) && Instant::now() < until {
         std::thread::sleep(LOOK);
         answer = ask(&running, argv, umask)?;
     }
+    let (answer, version) = answer;
     let why = match answer.as_ref().map(status) {
-        Ok(Some(status)) => return Some(status),
+        Ok(Some(status)) => {
+            if let Some(version) = version.filter(|_| status != 0) {
+                // what is wrong may be right in this version
+                let own = env!("CARGO_PKG_VERSION");
+                let _told = writeln!(
+                    io::stderr(),
+                    "note: the server carried this out, which is zuse {version}; this is zuse {own} ('zuse serve --stop' ends the server)"
+                );
+            }
+            return Some(status);
+        }
         Ok(None) => "the server is not understood".to_owned(),
         // refused before it was begun
         Err(Error::Failed(failed)) if [Errno::EPERM, Errno::ENOTSUP, Errno::ECANCELED].contains(&failed.errno) => {
@@ -61,15 +72,20 @@ pub fn by_server(argv: &[OsString]) -> Option<u8> {
     Some(1)
 }
 
+/// What came of a command line, and the version of the server if that is another one.
+type Answered = (Result<NvList, Error>, Option<String>);
+
 /// Asks for the command line once; `None` if there is nobody to ask.
-fn ask(running: &Arc<Running>, argv: &[OsString], umask: u32) -> Option<Result<NvList, Error>> {
+fn ask(running: &Arc<Running>, argv: &[OsString], umask: u32) -> Option<Answered> {
     match running.enter(|| begin(argv, umask)) {
-        Ok(Some(request)) => Some(request.wait_for(SOON).unwrap_or_else(|| wait(&request))),
+        Ok(Some((request, version))) => Some((request.wait_for(SOON).unwrap_or_else(|| wait(&request)), version)),
         Ok(None) => {
             running.enter(super::unmount_dead);
             None
         }
-        Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN => Some(Err(Error::Failed(failed))),
+        Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN => Some((Err(Error::Failed(failed)), None)),
+        // it has the pools, and is not understood
+        Err(other @ Error::OtherVersion { .. }) => Some((Err(other), None)),
         Err(_) => None,
     }
 }
@@ -80,7 +96,7 @@ fn is_busy(answer: &Result<NvList, Error>) -> bool {
 }
 
 /// Begins the command line; `None` if there is no server of this user: another's carries out none for him. One that mounts starts one.
-fn begin(argv: &[OsString], umask: u32) -> Result<Option<Request>, Error> {
+fn begin(argv: &[OsString], umask: u32) -> Result<Option<(Request, Option<String>)>, Error> {
     let client = match crate::asked::needs_server(argv) {
         true => Some(serve::start()?),
         false => Client::connect()?,
@@ -90,7 +106,8 @@ fn begin(argv: &[OsString], umask: u32) -> Result<Option<Request>, Error> {
     let directory = directory.map_err(|e| Error::Unsendable(e.to_string()))?;
     let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
     let three = [input.as_fd(), output.as_fd(), error.as_fd()];
-    client.begin_run(argv.to_vec(), three, directory, umask).map(Some)
+    let version = client.other_version().map(str::to_owned);
+    Ok(Some((client.begin_run(argv.to_vec(), three, directory, umask)?, version)))
 }
 
 /// Waits for the end of a command, and passes signals on to it. One that was to end the command ends this process then.

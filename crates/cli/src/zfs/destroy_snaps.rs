@@ -67,7 +67,13 @@ impl Gather<'_> {
     fn visit(&mut self, head: &Listed) -> Result<(), Failure> {
         let trouble = |e: Failed| failed(told(&e, head.name()));
         let all = head.snapshots(&Wanted::props(&["clones"])).map_err(trouble)?;
-        let chosen = choose(&all.iter().map(Listed::short_name).collect::<Vec<_>>(), self.spec);
+        // one that is known by another name, as where case does not matter
+        let look_up = |short: &str| {
+            let found = Listed::find(head.source(), &format!("{}@{short}", head.name())).ok()?;
+            let txg = found.txg().ok()?;
+            all.iter().position(|snap| snap.txg().is_ok_and(|other| other == txg))
+        };
+        let chosen = choose(&all.iter().map(Listed::short_name).collect::<Vec<_>>(), self.spec, look_up);
         if !self.options.clones && !self.options.defer {
             for snap in chosen.iter().filter_map(|n| all.get(*n)) {
                 let clones = dependents::of(snap).map_err(trouble)?;
@@ -101,15 +107,16 @@ impl Gather<'_> {
     }
 }
 
-/// The indices of the snapshots that `spec` names, oldest first: `a,b%c,%d`. Snapshots that do not exist are skipped.
-fn choose(names: &[&str], spec: &str) -> Vec<usize> {
+/// The indices of the snapshots that `spec` names, oldest first: `a,b%c,%d`. A snapshot that has none of these names is looked up; those that do not exist are skipped. The ends
+/// of ranges are exact names.
+fn choose(names: &[&str], spec: &str, look_up: impl Fn(&str) -> Option<usize>) -> Vec<usize> {
     // ten thousand may be named one by one
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();
     let place = |name: &str| places.get(name).copied();
     let mut chosen = Vec::new();
     for part in spec.split(',') {
         let Some((first, last)) = part.split_once('%') else {
-            chosen.extend(place(part));
+            chosen.extend(place(part).or_else(|| look_up(part)));
             continue;
         };
         let first = if first.is_empty() { Some(0) } else { place(first) };
@@ -125,11 +132,14 @@ fn choose(names: &[&str], spec: &str) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::choose;
+    fn choose(names: &[&str], spec: &str) -> Vec<usize> {
+        super::choose(names, spec, |name| names.iter().position(|other| other.to_uppercase() == name))
+    }
 
     #[test]
     fn ranges_are_by_age() {
         let names = ["a", "c", "b", "d"];
+        assert_eq!(choose(&names, "B,a%B,b"), [2]);
         assert_eq!(choose(&names, "a"), [0]);
         assert_eq!(choose(&names, "d,a"), [3, 0]);
         assert_eq!(choose(&names, "a%b"), [0, 1, 2]);

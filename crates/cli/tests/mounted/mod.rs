@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-pub use until::until;
+pub use until::{until, until_served};
 
 pub struct World {
     dir: tempfile::TempDir,
@@ -83,8 +83,7 @@ impl World {
         let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
         let child = command.arg("serve").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         self.server = Some(child);
-        let socket = self.path("state/server.socket");
-        until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        until_served(&self.path("state/server.socket"));
     }
 
     /// Runs a line of the shell; `ROOT` stands for the alternate root in what it prints.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-pub use until::until;
+pub use until::{until, until_served};
 
 /// A state folder, a pool in a file, and a server of it.
 pub struct World {
@@ -53,8 +53,7 @@ impl World {
         let said: Vec<String> = said.lines().take(lines).map(Result::unwrap).collect();
         assert_eq!(said.len(), lines, "{:?}", child.wait_with_output());
         self.server = Some(child);
-        let socket = self.path("state/server.socket");
-        until("it serves", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        until_served(&self.path("state/server.socket"));
         said
     }
 

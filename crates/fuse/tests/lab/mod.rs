@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, Errno};
 use fuse::{Mount, Options, Unmount};
 use oracle::judge;
 use pool::{CreateOptions, Hooks, Spa, Value};
@@ -46,6 +46,45 @@ fn may_administer() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
     u64::from_str_radix(capabilities.trim(), 16).unwrap() >> 21 & 1 != 0
+}
+
+/// Does what fails while something is in use that nobody uses: a child of another test has the descriptors of this process until it runs its program, also
+/// of files that are closed here by now. That may take long where the machine is busy.
+///
+/// # Panics
+/// If it is in use for a minute.
+#[allow(dead_code, reason = "not all tests need it")]
+pub(crate) fn when_idle<T: std::fmt::Debug>(mut work: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        let done = work();
+        if !is_busy(&done) {
+            return done;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it stays in use: {done:?}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Unmounts what nobody uses.
+#[allow(dead_code, reason = "not all tests need it")]
+pub(crate) fn unmount(mount: &Mount) {
+    when_idle(|| mount.unmount(Unmount::Idle), |done| done.as_ref().is_err_and(|e| e.errno() == Errno::EBUSY)).unwrap();
+}
+
+/// Unmounts what nobody uses, by the command.
+#[allow(dead_code, reason = "not all tests need it")]
+pub(crate) fn umount(path: &Path) {
+    when_idle(|| Command::new("umount").arg(path).output().unwrap(), |done| !done.status.success());
+}
+
+/// Runs a file as a program.
+#[allow(dead_code, reason = "not all tests need it")]
+pub(crate) fn execute(path: &Path) -> std::io::Result<std::process::ExitStatus> {
+    when_idle(
+        || Command::new(path).status(),
+        |done| done.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ExecutableFileBusy),
+    )
 }
 
 impl Lab {
@@ -108,7 +147,7 @@ impl Lab {
 
     #[allow(dead_code, reason = "not all tests need it")]
     pub(crate) fn unmount(&mut self) {
-        self.mount.take().unwrap().unmount(Unmount::Idle).unwrap();
+        unmount(&self.mount.take().unwrap());
     }
 
     /// Returns the path of a file below the mount point.
@@ -142,7 +181,7 @@ impl Lab {
     /// Unmounts, exports the pool, and lets zdb check it.
     pub(crate) fn close(mut self) {
         if let Some(mount) = self.mount.take() {
-            mount.unmount(Unmount::Idle).unwrap();
+            unmount(&mount);
         }
         let spa = self.spa.take().unwrap();
         spa.export().unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::ObjectId;
 use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
+use ondisk::dsl::DslDatasetPhys;
 
 use crate::dsl::lookup::{Live, check_name, split_parent};
 use crate::dsl::props::write::When;
@@ -34,13 +35,22 @@ pub struct NewDataset {
     pub key: Option<NewKey>,
     /// How it is encrypted without a key of its own.
     pub without_key: WithoutKey,
+    /// The names of its snapshots and bookmarks are the same in any case: it is a file system that ignores case (OpenZFS: `DS_FLAG_CI_DATASET`).
+    pub ignores_case: bool,
 }
 
 impl NewDataset {
     /// A dataset without properties or a key of its own.
     #[must_use]
     pub fn inheriting(name: impl Into<String>, os_type: ObjsetType) -> NewDataset {
-        NewDataset { name: name.into(), os_type, props: Vec::new(), key: None, without_key: WithoutKey::Inherit }
+        NewDataset {
+            name: name.into(),
+            os_type,
+            props: Vec::new(),
+            key: None,
+            without_key: WithoutKey::Inherit,
+            ignores_case: false,
+        }
     }
 }
 
@@ -63,6 +73,9 @@ impl Spa {
             let dir = cx.new_dir(parent, tail)?;
             let origin = cx.spa.origin_snapshot(cx.mos)?;
             let id = cx.spa.create_head(cx.mos, cx.tx, dir, origin)?;
+            if new.ignores_case {
+                cx.mos.edit_dataset(cx.tx, id, |phys| phys.flags |= DslDatasetPhys::FLAG_CI_DATASET)?;
+            }
             if let Some(key) = key {
                 cx.put_key(dir, id, key)?;
             }

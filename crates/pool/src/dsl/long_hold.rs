@@ -8,7 +8,8 @@
 //! that a task is about to change or destroy is doomed in the same way, and is busy for as long as the task lasts.
 //!
 //! A head whose contents are replaced while a file system is mounted is owned by that also while the mount has let go of it (OpenZFS: `zfs_suspend_fs`
-//! keeps its hold): it is *suspended* from before the mount lets go until it has it again, and busy for all but the one who replaces it and the mount.
+//! keeps its hold): it is *suspended* from before the mount lets go until it has it again, and busy for all but the one who replaces it and the mount. One that
+//! nobody has mounted is in nobody's way: whoever destroys or sends it takes his turn after the task, or before it.
 //!
 //! Taken by send and diff. Destroy, promote, rollback, release of the last tag and the end of a receive fail with EBUSY while one exists; a rename or a new
 //! property does not disturb a reader. Mounts take holds as well, on snapshots that are looked into: these are short where no file is open, and may end a moment
@@ -149,7 +150,8 @@ impl Drop for LongHold {
 pub(in crate::dsl) struct Replaced {
     // before the mark
     users: Suspended,
-    _mark: Mark,
+    /// `None` if it has no users.
+    _mark: Option<Mark>,
 }
 
 impl Replaced {
@@ -280,7 +282,10 @@ impl Spa {
     /// Has the users of a head let go of it, for a task that replaces its contents, until the result is dropped.
     pub(in crate::dsl) fn suspend_head(&self, id: ObjectId) -> Replaced {
         let mark = Mark::new(self.dsl.open_datasets.long_holds(), id);
-        Replaced { users: self.suspend_users(id), _mark: mark }
+        let users = self.suspend_users(id);
+        // what nobody comes back to is free for who waits for the task
+        let mark = (!users.is_empty()).then_some(mark);
+        Replaced { users, _mark: mark }
     }
 
     /// Returns whether this process or another holds the dataset.

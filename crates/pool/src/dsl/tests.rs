@@ -453,6 +453,33 @@ fn a_dataset_whose_blocks_the_next_txg_shares_is_busy() {
 }
 
 #[test]
+fn a_head_that_nobody_has_mounted_is_sent_or_destroyed_beside_its_rollback() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    spa.snapshot(&["t/a@1".to_owned()], &[]).unwrap();
+    spa.clone_dataset("t/a@1", "t/b", Vec::new()).unwrap();
+    let asked_for = |tasks| {
+        while spa.waiting_tasks() < tasks {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        // the txg is not synced before both are asked for
+        let tx = spa.tx(1 << 16).unwrap();
+        let rollback = scope.spawn(|| spa.rollback("t/b", None).map(drop));
+        asked_for(1);
+        let head = spa.view().unwrap().dataset("t/b").unwrap();
+        drop(head.long_hold().unwrap());
+        let destroy = scope.spawn(|| spa.destroy_head("t/b"));
+        asked_for(2);
+        drop(tx);
+        rollback.join().unwrap().unwrap();
+        destroy.join().unwrap().unwrap();
+    });
+    assert!(spa.view().unwrap().dataset("t/b").is_err());
+}
+
+#[test]
 fn a_feature_of_a_dataset_that_is_gone_is_not_noted() {
     let (spa, _device) = pool();
     create(&spa, "t/a").unwrap();

@@ -97,6 +97,13 @@ impl Activity {
 }
 
 impl Spa {
+    /// Returns whether work goes on in the background: a scan, the freeing of what was destroyed or of a discarded checkpoint, a condense. None does in a
+    /// pool that is suspended.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.suspended().is_none() && self.background.all().into_iter().any(|task| task.is_awake())
+    }
+
     /// Returns the task of an activity, if there is work of that kind; none of the activities that are not done here.
     fn active(&self, activity: Activity) -> Result<Option<&Arc<Zthr>>, Error> {
         let tasks = &self.background;

@@ -137,6 +137,12 @@ impl Spa {
         }
     }
 
+    /// Returns how many tasks wait for their txg.
+    #[cfg(test)]
+    pub(crate) fn waiting_tasks(&self) -> usize {
+        self.tasks.0.lock().len()
+    }
+
     /// Runs `work` in the next sync, without waiting (OpenZFS: `dsl_sync_task_nowait`).
     pub(crate) fn sync_task_nowait(
         self: &Arc<Self>,

@@ -48,6 +48,11 @@ pub(crate) struct Suspended {
 }
 
 impl Suspended {
+    /// Returns whether nobody had to let go.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
     /// Notes how the task that replaces them has ended. One that fails has changed nothing, but in a pool that is suspended or closed it is not known whether
     /// it took place.
     pub(crate) fn ended<T>(&mut self, done: &Result<T, Error>) {

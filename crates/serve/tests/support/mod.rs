@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use base::Errno;
 use control::{Failed, Ioc, NewVdevs};
 use nvlist::{NvList, Value};
-use serve::{Client, Error, Options, Server, Stop};
+use serve::{Client, Error, Options, Server, Stop, Watched};
 use site::{Silent, Site};
 use vdev::create::VdevSpec;
 
@@ -25,6 +25,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// A server in a thread of this process.
 pub(crate) struct Serving {
     pub(crate) site: Site,
+    watched: Watched,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<Result<(), Failed>>>,
 }
@@ -33,23 +34,22 @@ impl Serving {
     pub(crate) fn begin(options: Options) -> Serving {
         let site = Site::new(Arc::new(Silent));
         let server = Server::new(site.clone(), options).unwrap();
+        let watched = server.watched();
         let stop = Arc::new(Stop::new().unwrap());
         let told = stop.clone();
         let thread = thread::Builder::new().spawn(move || server.run(&told)).unwrap();
-        Serving { site, stop, thread: Some(thread) }
+        Serving { site, watched, stop, thread: Some(thread) }
+    }
+
+    /// Waits until it has so many requests under way.
+    pub(crate) fn has_requests(&self, number: usize) {
+        until("it has as many requests", || self.watched.traffic().requests == number);
     }
 
     /// Ends it, and waits until it has.
     pub(crate) fn end(mut self) {
         self.stop.stop();
         self.thread.take().unwrap().join().unwrap().unwrap();
-    }
-
-    /// Ends it while requests wait: it cancels them, and does not wait until its patience is over.
-    pub(crate) fn end_by_cancelling(self) {
-        let begun = Instant::now();
-        self.end();
-        assert!(begun.elapsed() < Duration::from_secs(9), "it was not cancelled");
     }
 
     /// Waits until it ends by itself.
@@ -127,13 +127,6 @@ pub(crate) fn snapshot(client: &Client, name: &str) -> Result<NvList, Errno> {
 /// The names of what is below a dataset.
 pub(crate) fn below(client: &Client, ioc: Ioc, name: &str) -> Vec<String> {
     call(client, ioc, name, &[]).unwrap().iter().map(|(name, _)| name.to_owned()).collect()
-}
-
-/// The threads of this process with this name.
-pub(crate) fn threads(name: &str) -> usize {
-    let is_it =
-        |task: std::path::PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name);
-    std::fs::read_dir("/proc/self/task").unwrap().filter(|task| is_it(task.as_ref().unwrap().path())).count()
 }
 
 /// Waits until something is so.

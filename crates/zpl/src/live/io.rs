@@ -47,14 +47,19 @@ pub(crate) fn expect_file(node: &Znode) -> Result<(), Error> {
     }
 }
 
-/// Clears the set-id bits when a caller writes who may not keep them (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
-/// `file_remove_privs`).
+/// Clears the set-id bits when a caller changes the contents who may not keep them (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
+/// `file_remove_privs`, which also takes the set-group-id bit of a file that is no program from callers outside the group).
 pub(crate) fn clear_setid(attrs: &mut Attrs, cred: &Cred) {
+    attrs.mode &= !lost_setid(attrs, cred);
+}
+
+/// Returns the set-id bits that are lost when this caller changes the contents.
+pub(crate) fn lost_setid(attrs: &Attrs, cred: &Cred) -> u32 {
     if cred.has(Caps::FSETID) {
-        return;
+        return 0;
     }
-    let runs = attrs.mode & 0o111 != 0;
-    attrs.mode &= !(S_ISUID | if runs { S_ISGID } else { 0 });
+    let loses_gid = attrs.mode & 0o111 != 0 || !cred.in_group(attrs.gid());
+    attrs.mode & (S_ISUID | if loses_gid { S_ISGID } else { 0 })
 }
 
 /// Reads the current contents; returns the number of bytes.

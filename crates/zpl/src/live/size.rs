@@ -11,8 +11,8 @@ use std::sync::Arc;
 use base::{ObjectId, tunable};
 use dmu::Tx;
 
-use super::io::{MAX_SIZE, clear_setid, expect_file};
-use super::znode::content_modified;
+use super::io::{MAX_SIZE, clear_setid, expect_file, lost_setid};
+use super::znode::{content_modified, state_changed};
 use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::{Error, FileFlags};
 
@@ -119,7 +119,29 @@ impl Zfs {
         if len > most {
             return Err(Refusal::NoSpace.of(id));
         }
-        if keep_size { Ok(()) } else { self.lengthen(cred, &node, range.end) }
+        if keep_size || range.end <= node.with_attrs(|attrs| attrs.size) {
+            return self.end_privileges(cred, &node);
+        }
+        self.lengthen(cred, &node, range.end)
+    }
+
+    /// Removes what a program must lose before its contents change, where nothing else is changed (Linux: `file_modified` in `fallocate`).
+    fn end_privileges(&self, cred: &Cred, node: &Arc<Znode>) -> Result<(), Error> {
+        self.end_capability(node)?;
+        if node.with_attrs(|attrs| lost_setid(attrs, cred)) == 0 {
+            return Ok(());
+        }
+        self.change_some(SMALL_CHANGE, &[node.id()], |tx| {
+            let _content = node.content.write();
+            let (now, before) = (self.now(), node.attrs());
+            node.edit(self, tx, |attrs| {
+                state_changed(attrs, now);
+                clear_setid(attrs, cred);
+                Ok(())
+            })?;
+            self.log_mode(tx, node, &before);
+            Ok(())
+        })
     }
 
     fn check_end(&self, id: ObjectId, end: u64) -> Result<(), Error> {

@@ -22,6 +22,7 @@ use base::{Errno, ObjectId};
 use parking_lot::{Condvar, Mutex};
 use pool::{KeptObject, Spa, Suspend};
 
+use super::ctldir::ShownIn;
 use super::{
     AclKind, Cred, Ctldir, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
     XattrMode, Zfs,
@@ -157,7 +158,7 @@ impl Drop for Slot {
 /// A live file system whose contents are not replaced until this is dropped: who wants to waits. See [`Vfs::pin`].
 pub struct Pin {
     /// It is shown with more in it.
-    shown: Option<Box<Ctldir>>,
+    shown: Option<Ctldir>,
     live: LivePin,
 }
 
@@ -166,7 +167,7 @@ impl Deref for Pin {
 
     fn deref(&self) -> &(dyn Vfs + 'static) {
         match &self.shown {
-            Some(shown) => &**shown,
+            Some(shown) => shown,
             None => &self.live.zfs,
         }
     }
@@ -174,9 +175,8 @@ impl Deref for Pin {
 
 impl Pin {
     /// Shows a control directory in the file system.
-    pub(super) fn shown_by(self, show: impl FnOnce(Arc<dyn Vfs>) -> Ctldir) -> Pin {
-        let shown = show(Arc::new(self.live.zfs.clone()));
-        Pin { shown: Some(Box::new(shown)), ..self }
+    pub(super) fn shown_by(self, show: impl FnOnce(ShownIn) -> Ctldir) -> Pin {
+        Pin { shown: Some(show(ShownIn::Pinned(self.live.zfs.clone()))), ..self }
     }
 
     /// As [`Vfs::open`]; the handle holds the file also across replacements of the contents that leave it there.

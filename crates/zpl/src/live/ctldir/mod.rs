@@ -39,12 +39,13 @@ mod snapshots;
 mod tests;
 mod vfs;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use base::{Env, Errno, ObjectId};
 use pool::{Pool, SnapshotId, Spa};
 
-use super::{Cred, Refusal, Stat, Vfs};
+use super::{Cred, Refusal, Stat, Vfs, Zfs};
 use crate::{Attrs, DirEntry, Error, FileFlags, Fuid, Kind, ReadDir, Time};
 use ids::{ControlDir, Target};
 pub(super) use snapshots::SnapshotInUse;
@@ -100,11 +101,30 @@ pub trait SnapshotAdmin: Send + Sync {
 
 /// A file system with its control directory. See the [module](self).
 pub struct Ctldir {
-    live: Arc<dyn Vfs>,
+    live: ShownIn,
     snapshots: Arc<Snapshots>,
     admin: Option<Arc<dyn SnapshotAdmin>>,
     env: Env,
     born: Time,
+}
+
+/// The file system that has the control directory.
+pub(super) enum ShownIn {
+    /// The one of a mount.
+    Mounted(Arc<dyn Vfs>),
+    /// The contents that it has during a request: one for each, without memory of its own.
+    Pinned(Zfs),
+}
+
+impl Deref for ShownIn {
+    type Target = dyn Vfs;
+
+    fn deref(&self) -> &(dyn Vfs + 'static) {
+        match self {
+            ShownIn::Mounted(vfs) => &**vfs,
+            ShownIn::Pinned(zfs) => zfs,
+        }
+    }
 }
 
 /// A file, and where it is.
@@ -131,7 +151,13 @@ impl Ctldir {
     ) -> Ctldir {
         let (env, acls) = (pool.env(), file_system.acl_kind());
         let born = now(&env);
-        Ctldir { live: file_system, snapshots: Arc::new(Snapshots::new(pool, head, acls)), admin, env, born }
+        Ctldir {
+            live: ShownIn::Mounted(file_system),
+            snapshots: Arc::new(Snapshots::new(pool, head, acls)),
+            admin,
+            env,
+            born,
+        }
     }
 
     fn at(&self, id: ObjectId) -> Result<At, Error> {
