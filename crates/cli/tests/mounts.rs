@@ -350,3 +350,21 @@ fn keys_are_loaded_for_mounts_and_stay_while_there_are_some() {
     world.ok("zfs mount -l t/e && zfs mount -a && test -e $R/t/e/in/f");
     world.check();
 }
+
+/// The buffers of a mount's threads, 64 MiB, are address space that is used as far as requests need it, also where a former mount had its own.
+#[test]
+fn mounts_take_little_memory_when_others_were_there_before() {
+    const MOUNTS: u64 = 10;
+    let Some(world) = World::new() else { return };
+    for n in 0..MOUNTS {
+        world.ok(&format!("zfs create t/fs{n}"));
+    }
+    let used = || world.memory_kib();
+    let before = used();
+    for _ in 0..2 {
+        world.ok("zfs unmount -a && zfs mount -a");
+    }
+    let after = used();
+    assert!(after < before + MOUNTS * (16 << 10), "{before} KiB before, {after} KiB after");
+    world.check();
+}

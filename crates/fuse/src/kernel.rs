@@ -11,7 +11,7 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
@@ -34,6 +34,10 @@ pub(crate) const DEVICES: &str = "zvol";
 const HELPER: &str = "fusermount3";
 /// The environment variable that tells the helper its descriptor.
 const HELPER_FD: &str = "_FUSE_COMMFD";
+/// What it says of a mount that is used; it speaks no other language.
+const HELPER_BUSY: &str = "Device or resource busy";
+/// Where connections can be ended by their users, if that is mounted: a folder for each, by the minor number of its device.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How often, and in what intervals, it is tried again to unmount what is busy.
 const TRIES: usize = 5;
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -51,6 +55,8 @@ pub(crate) struct Place {
     seat: Seat,
     /// Its number that is no other one's, if the kernel has such numbers.
     unique: Option<u64>,
+    /// `fusermount3` mounted it.
+    pub(crate) is_by_helper: bool,
 }
 
 impl Place {
@@ -73,6 +79,8 @@ struct Seat {
     root: PathBuf,
     /// The mount point.
     path: PathBuf,
+    /// The options of the mount.
+    options: String,
     /// The type of the file system.
     kind: String,
     /// What is mounted.
@@ -99,16 +107,16 @@ pub(crate) fn mount(
         return Err(Error::Name { name: options.source.clone() });
     }
     let before = table().map_err(at)?;
-    let device = match mount_as_root((&directory, &path), kind, options, kernel_decides)? {
-        Some(device) => device,
-        None => mount_by_helper(&path, kind, options, kernel_decides)?,
+    let (device, is_by_helper) = match mount_as_root((&directory, &path), kind, options, kernel_decides)? {
+        Some(device) => (device, false),
+        None => (mount_by_helper(&path, kind, options, kernel_decides)?, true),
     };
     let found = table().and_then(|table| new_mount(&before, &table, &path, (kind, &options.source)));
     match found {
         Ok(seat) => {
             let at = place_of(&seat).ok().filter(|(above, name)| mount_at(above, name) == Ok(Some(seat.id)));
             let unique = at.and_then(|(above, name)| unique_at(&above, name));
-            Ok((device, Place { path, seat, unique }))
+            Ok((device, Place { path, seat, unique, is_by_helper }))
         }
         // it is not known by what number; with the device its connection ends
         Err(source) => Err(Error::Mount { path, source }),
@@ -138,7 +146,7 @@ fn mount_as_root(
     };
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data = format!("fd={},rootmode={ROOT_MODE:o},user_id={user},group_id={group}", device.as_raw_fd());
-    for (option, set) in [("allow_other", options.allow_other), ("default_permissions", kernel_decides)] {
+    for (option, set) in [("allow_other", options.lets_others_in()), ("default_permissions", kernel_decides)] {
         if set {
             data += ",";
             data += option;
@@ -170,7 +178,8 @@ fn flags_of(options: &Options, kernel_decides: bool) -> MountFlags {
     flags
 }
 
-/// Changes the options of what [`mount`] mounted, wherever it is by now. Nothing is done if it is mounted no more. Only root may.
+/// Changes the options of what [`mount`] mounted, wherever it is by now. Nothing is done if it is mounted no more. Only root may; for others that fails
+/// if this side cannot do without.
 pub(crate) fn remount(place: &Place, options: &Options, kernel_decides: bool) -> Result<(), Error> {
     let failed = |source: io::Error| Error::Mount { path: place.path.clone(), source };
     let table = table().map_err(failed)?;
@@ -182,8 +191,19 @@ pub(crate) fn remount(place: &Place, options: &Options, kernel_decides: bool) ->
         return Err(failed(Errno::BUSY.into()));
     }
     let flags = flags_of(options, kernel_decides);
-    let changed = rustix::mount::mount_remount(by_descriptor(&above).join(name), flags, c"");
-    changed.map_err(|error| failed(error.into()))
+    match rustix::mount::mount_remount(by_descriptor(&above).join(name), flags, c"") {
+        Err(Errno::PERM) if does_for(&seat.options, flags) => Ok(()),
+        changed => changed.map_err(|error| failed(error.into())),
+    }
+}
+
+/// Returns whether a mount with these options in the table does for others: the file system itself forbids changes, and knows of access times.
+fn does_for(options: &str, flags: MountFlags) -> bool {
+    let is_set = |word: &str| options.split(',').any(|option| option == word);
+    let is_as_wanted = |(word, flag)| is_set(word) == flags.contains(flag);
+    let is_open = !is_set("ro") || flags.contains(MountFlags::RDONLY);
+    let same = [("noexec", MountFlags::NOEXEC), ("nosuid", MountFlags::NOSUID), ("nodev", MountFlags::NODEV)];
+    is_open && same.into_iter().all(is_as_wanted)
 }
 
 /// True if device files have no effect: they must not, if the kernel does not check who opens them.
@@ -201,7 +221,7 @@ fn mount_by_helper(path: &Path, kind: &str, options: &Options, kernel_decides: b
         ("nosuid", !options.setuid),
         ("nodev", is_without_devices(options, kernel_decides)),
         ("noatime", options.atime == Some(false)),
-        ("allow_other", options.allow_other),
+        ("allow_other", options.lets_others_in()),
         ("default_permissions", kernel_decides),
     ];
     words.extend(given.into_iter().filter(|(_, set)| *set).map(|(word, _)| word.to_owned()));
@@ -215,8 +235,15 @@ fn mount_by_helper(path: &Path, kind: &str, options: &Options, kernel_decides: b
     let out = child.wait_with_output().map_err(failed)?;
     match device? {
         Some(device) if out.status.success() => Ok(device),
-        _ => Err(Error::Helper { said: String::from_utf8_lossy(&out.stderr).trim().to_owned() }),
+        _ => Err(Error::Helper { said: said(&out.stderr) }),
     }
+}
+
+/// Returns the message of the helper, without its name.
+fn said(message: &[u8]) -> String {
+    let text = String::from_utf8_lossy(message);
+    let text = text.trim();
+    text.strip_prefix(HELPER).and_then(|text| text.strip_prefix(": ")).unwrap_or(text).to_owned()
 }
 
 /// Receives a descriptor; `None` if the other end is closed without one.
@@ -347,14 +374,36 @@ pub(crate) fn detach(seen: &Seen) -> Result<bool, Errno> {
 }
 
 fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {
-    let mut helper = Command::new(HELPER);
-    helper.args(if how == Unmount::Idle { &["-u"][..] } else { &["-u", "-z"] });
-    let out = helper.arg("--").arg(&seat.path).output();
-    let out = out.map_err(|source| Error::Unmount { path: seat.path.clone(), source })?;
-    if out.status.success() {
-        return Ok(());
+    let failed = |source| Error::Unmount { path: seat.path.clone(), source };
+    // before it is out of the tree: its number may be another's then
+    let connection = if how == Unmount::Forced { connection(seat) } else { None };
+    let mut tries = TRIES;
+    loop {
+        let mut helper = Command::new(HELPER);
+        helper.args(if how == Unmount::Idle { &["-u"][..] } else { &["-u", "-z"] });
+        let out = helper.arg("--").arg(&seat.path).output().map_err(failed)?;
+        if out.status.success() {
+            break;
+        }
+        let said = said(&out.stderr);
+        match said.ends_with(HELPER_BUSY) {
+            true if tries > 0 => tries -= 1,
+            true => return Err(failed(Errno::BUSY.into())),
+            false => return Err(Error::Helper { said }),
+        }
+        std::thread::sleep(INTERVAL);
     }
-    Err(Error::Helper { said: String::from_utf8_lossy(&out.stderr).trim().to_owned() })
+    if let Some(mut connection) = connection {
+        // one that has ended meanwhile needs no end
+        let _ = connection.write_all(b"1");
+    }
+    Ok(())
+}
+
+/// Returns the file that ends the connection of a mount when it is written: who uses the mount gets errors.
+fn connection(seat: &Seat) -> Option<File> {
+    let minor = seat.device.strip_prefix("0:")?;
+    File::options().write(true).open(Path::new(CONNECTIONS).join(minor).join("abort")).ok()
 }
 
 impl Seat {
@@ -409,6 +458,7 @@ fn mounts(text: &str) -> impl Iterator<Item = Seat> + Clone + '_ {
             device: words.next()?.to_owned(),
             root: unescaped(words.next()?),
             path: unescaped(words.next()?),
+            options: words.next()?.to_owned(),
             kind: rest.next()?.to_owned(),
             source: unescaped(rest.next()?).into_os_string().into_string().ok()?,
         })
@@ -439,8 +489,9 @@ mod tests {
 
     fn seat(id: u64, device: &str, path: &str) -> Seat {
         let (kind, source) = if id == 36 { ("fuse.zfs", "tank/a b") } else { ("proc", "proc") };
-        let [device, kind, source] = [device, kind, source].map(str::to_owned);
-        Seat { id, above: 35, device, root: "/".into(), path: path.into(), kind, source }
+        let options = if id == 36 { "rw,noatime" } else { "rw" };
+        let [device, kind, source, options] = [device, kind, source, options].map(str::to_owned);
+        Seat { id, above: 35, device, root: "/".into(), path: path.into(), options, kind, source }
     }
 
     #[test]
@@ -463,6 +514,22 @@ mod tests {
         assert_eq!(new_mount("", &upper, path, ("zfs", "tank/a b")).unwrap().id, 36);
         for (before, of) in [("", ("zfs", "tank")), ("", ("zvol", "tank/a b")), (TABLE, ("zfs", "tank/a b"))] {
             assert!(new_mount(before, TABLE, path, of).is_err(), "{of:?}");
+        }
+    }
+
+    #[test]
+    fn what_users_cannot_have_the_kernel_change() {
+        let users = MountFlags::NOSUID | MountFlags::NODEV;
+        for (options, flags, does) in [
+            ("rw,nosuid,nodev,relatime", users, true),
+            ("rw,nosuid,nodev,relatime", users | MountFlags::RDONLY | MountFlags::NOATIME, true),
+            ("ro,nosuid,nodev", users | MountFlags::RDONLY, true),
+            ("ro,nosuid,nodev", users, false),
+            ("rw,nosuid,nodev", users | MountFlags::NOEXEC, false),
+            ("rw,nosuid,nodev,noexec", users, false),
+            ("rw,nosuid,nodev", MountFlags::NODEV, false),
+        ] {
+            assert_eq!(does_for(options, flags), does, "{options} {flags:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, Session};
 use parking_lot::Mutex;
 use zpl::live::{Mounted, Vfs};
 
@@ -59,7 +59,7 @@ impl Mount {
         let notifier = Notifier::of(&served);
         let line = served.line.clone();
         let mut config = Config::default();
-        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+        config.acl = options.acl();
         config.n_threads = Some(options.threads.max(1));
         config.clone_fd = kernel::open_device().is_ok();
         let end = Arc::new(End::default());
@@ -94,11 +94,17 @@ impl Mount {
         &self.notifier
     }
 
+    /// Returns whether `fusermount3` mounted it: then neither set-id bits nor device files have an effect, whatever the options say.
+    #[must_use]
+    pub fn is_by_helper(&self) -> bool {
+        self.place.is_by_helper
+    }
+
     /// Changes the options that the kernel heeds: `ro`, `exec`, `setuid`, `devices`, and whether it says `noatime`. What takes the place of properties on
     /// this side is the file system's to change.
     ///
     /// # Errors
-    /// EPERM if this process is not root; EBUSY if another mount is on top of it, or files are open for writing that is not to be.
+    /// EPERM if this process is not root and the mount is not to be `ro` any more, or `exec` changes; EBUSY if another mount is on top of it, or files are open for writing that is not to be.
     pub fn remount(&self, options: &Options) -> Result<(), Error> {
         kernel::remount(&self.place, options, self.kernel_decides)
     }

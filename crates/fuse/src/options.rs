@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fuser::SessionACL;
 use zpl::live::{AclKind, Temporary};
 
 /// How long names and attributes are cached.
@@ -28,6 +29,8 @@ pub struct Options {
     pub relatime: Option<bool>,
     /// Users other than the one of this process may use it. Others than root need `user_allow_other` in `/etc/fuse.conf` for it.
     pub allow_other: bool,
+    /// Root may use it, too, if the one of this process is another. Needs the same; without it `fusermount3`, as root, mounts nothing inside of it.
+    pub allow_root: bool,
     /// Threads that answer requests.
     pub threads: usize,
     /// How long the kernel takes names and attributes for valid without asking. What changes behind the mount must be told.
@@ -47,8 +50,23 @@ impl Options {
             atime: None,
             relatime: None,
             allow_other: rustix::process::geteuid().is_root(),
+            allow_root: !rustix::process::geteuid().is_root() && others_are_allowed(),
             threads: THREADS,
             cache: CACHE,
+        }
+    }
+
+    /// Returns whether the kernel is to let others than the user of this process in.
+    pub(crate) fn lets_others_in(&self) -> bool {
+        self.allow_other || self.allow_root
+    }
+
+    /// Returns whose requests are answered.
+    pub(crate) fn acl(&self) -> SessionACL {
+        match (self.allow_other, self.allow_root) {
+            (true, _) => SessionACL::All,
+            (false, true) => SessionACL::RootAndOwner,
+            (false, false) => SessionACL::Owner,
         }
     }
 
@@ -56,5 +74,25 @@ impl Options {
     pub(crate) fn temporary(&self, acls: AclKind) -> Temporary {
         let readonly = self.read_only.then_some(true);
         Temporary { readonly, atime: self.atime, relatime: self.relatime, acltype: Some(acls) }
+    }
+}
+
+/// Returns whether this system lets users allow others to use their mounts.
+fn others_are_allowed() -> bool {
+    std::fs::read_to_string("/etc/fuse.conf").is_ok_and(|text| allows_others(&text))
+}
+
+fn allows_others(conf: &str) -> bool {
+    conf.lines().any(|line| line.split('#').next().is_some_and(|words| words.trim() == "user_allow_other"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_allows_others() {
+        assert!(allows_others("mount_max = 9\n user_allow_other # all\n"));
+        assert!(!allows_others("#user_allow_other\nuser_allow_others\n"));
     }
 }

@@ -57,13 +57,14 @@ impl Flag {
 pub struct How {
     props: [bool; Flag::ALL.len()],
     options: [Option<bool>; Flag::ALL.len()],
+    allow_other: bool,
 }
 
 impl How {
     /// A mount without options, of a file system with these values of properties.
     #[must_use]
     pub fn of_props(value: impl Fn(Flag) -> bool) -> How {
-        How { props: Flag::ALL.map(value), options: [None; Flag::ALL.len()] }
+        How { props: Flag::ALL.map(value), options: [None; Flag::ALL.len()], allow_other: false }
     }
 
     // an array has a place for each flag
@@ -76,6 +77,16 @@ impl How {
     #[allow(clippy::indexing_slicing)]
     pub fn set_option(&mut self, flag: Flag, value: bool) {
         self.options[How::place(flag)] = Some(value);
+    }
+
+    /// Lets all users use a mount that is not root's.
+    pub fn allow_other(&mut self) {
+        self.allow_other = true;
+    }
+
+    /// Puts in the place of properties what holds for mounts that are not root's.
+    pub(crate) fn bind_to_user(&mut self) {
+        [Flag::Setuid, Flag::Devices].into_iter().for_each(|flag| self.set_option(flag, false));
     }
 
     /// Takes a new value of a property, which also ends an option.
@@ -115,14 +126,16 @@ impl How {
 
     /// Returns the options of the mount.
     pub(crate) fn fuse_options(&self, source: &str) -> fuse::Options {
+        let options = fuse::Options::new(source);
         fuse::Options {
+            allow_other: options.allow_other || self.allow_other,
             read_only: self.value(Flag::ReadOnly),
             exec: self.value(Flag::Exec),
             setuid: self.value(Flag::Setuid),
             devices: self.value(Flag::Devices),
             atime: Some(self.value(Flag::Atime)),
             relatime: Some(self.value(Flag::Relatime)),
-            ..fuse::Options::new(source)
+            ..options
         }
     }
 

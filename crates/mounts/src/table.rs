@@ -253,6 +253,10 @@ impl Mounts {
             }
         };
         let (mount, live, held) = entry;
+        let mut how = how;
+        if mount.is_by_helper() {
+            how.bind_to_user();
+        }
         let entry = Arc::new(Entry {
             source: source.clone(),
             dataset: dataset.id(),
@@ -307,6 +311,10 @@ impl Mounts {
     /// # Errors
     /// As [`Mount::remount`].
     pub fn remount(&self, entry: &Entry, how: How) -> Result<(), Error> {
+        let mut how = how;
+        if entry.mount.is_by_helper() {
+            how.bind_to_user();
+        }
         let mut options = how.fuse_options(&entry.name());
         let live = entry.live.upgrade();
         // what does not change cannot be mounted otherwise

@@ -36,10 +36,11 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut idle = parsed.text('i').map(|text| seconds(&text)).transpose()?;
     if parsed.has(ON_DEMAND) {
         idle = idle.or(Some(UNNEEDED));
-        // one that begins a process group has a session of its own, or gets none; the name is for messages about who has a device
+        // one that begins a process group has a session of its own, or gets none
         let _own_session = rustix::process::setsid();
-        let _named = std::fs::write("/proc/self/comm", "zuse");
     }
+    // it is for messages about who has a device
+    let _named = std::fs::write("/proc/self/comm", "zuse");
     // the threads of a mount have buffers of 16 MiB each, of which an idle one uses a page: a huge page would be 2 MiB
     let _small_pages = rustix::thread::disable_transparent_huge_pages(true);
     let wanted = Wanted::of(parsed)?;

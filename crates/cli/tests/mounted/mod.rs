@@ -4,6 +4,7 @@
 
 #[path = "../support/until.rs"]
 mod until;
+mod user;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ pub struct World {
     server: Option<Child>,
     /// Tunables of the server.
     tunables: String,
+    /// Where a user mounts instead of root.
+    user: Option<user::Namespace>,
 }
 
 /// What a command line left.
@@ -52,7 +55,7 @@ impl World {
         if !can_mount() {
             return None;
         }
-        let world = World { dir: tempfile::tempdir().unwrap(), server: None, tunables: String::new() };
+        let world = World { dir: tempfile::tempdir().unwrap(), server: None, tunables: String::new(), user: None };
         for folder in ["state", "bin", "root"] {
             fs::create_dir(world.path(folder)).unwrap();
         }
@@ -63,12 +66,35 @@ impl World {
         Some(world)
     }
 
+    /// A world of a user, with a server, and a pool `t` on one disk; with this `/etc/fuse.conf`.
+    pub fn of_user(conf: &str) -> Option<World> {
+        let mut world = World::empty()?;
+        // who may not pass to the folder of the build
+        for tool in ["zfs", "zpool", "zuse", "mount.zfs"] {
+            fs::remove_file(world.path("bin").join(tool)).unwrap();
+            std::os::unix::fs::symlink("program", world.path("bin").join(tool)).unwrap();
+        }
+        fs::copy(env!("CARGO_BIN_EXE_zuse"), world.path("bin/program")).unwrap();
+        world.user = Some(user::Namespace::new(&world.path(""), conf));
+        world.serve();
+        world.ok("zpool create -R $R t $D/disk");
+        Some(world)
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        self.command_of(program, false)
+    }
+
+    /// A command; in the world of a user also by root.
+    fn command_of(&self, program: &str, is_root: bool) -> Command {
+        let mut command = match &self.user {
+            Some(user) => user.command(program, is_root),
+            None => Command::new(program),
+        };
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.path("bin").display());
         command.env("ZUSE_STATE", self.path("state")).env("PATH", path).current_dir(self.dir.path());
         command.env("D", self.path("")).env("R", self.path("root"));
@@ -80,7 +106,7 @@ impl World {
     }
 
     pub fn serve(&mut self) {
-        let mut command = self.command(env!("CARGO_BIN_EXE_zuse"));
+        let mut command = self.command("zuse");
         let child = command.arg("serve").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         self.server = Some(child);
         until_served(&self.path("state/server.socket"));
@@ -88,7 +114,16 @@ impl World {
 
     /// Runs a line of the shell; `ROOT` stands for the alternate root in what it prints.
     pub fn run(&self, line: &str) -> Ran {
-        let done = self.command("sh").arg("-c").arg(line).output().unwrap();
+        self.run_by(line, false)
+    }
+
+    /// Runs a line as root in the world of a user.
+    pub fn run_by_root(&self, line: &str) -> Ran {
+        self.run_by(line, true)
+    }
+
+    fn run_by(&self, line: &str, is_root: bool) -> Ran {
+        let done = self.command_of("sh", is_root).arg("-c").arg(line).output().unwrap();
         let root = self.path("root").display().to_string();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&root, "ROOT");
         Ran { status: done.status.code(), out: text(&done.stdout), err: text(&done.stderr) }
@@ -117,10 +152,19 @@ impl World {
     /// The mount points below this world in the kernel's table, in its order.
     pub fn in_kernel(&self) -> Vec<String> {
         let root = self.path("").display().to_string();
-        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let own = || fs::read_to_string("/proc/self/mounts").unwrap();
+        let table = self.user.as_ref().map_or_else(own, user::Namespace::table);
         let words = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let ours = words.filter(|words| words[1].starts_with(&root) && words[2] == "fuse.zfs");
         ours.map(|words| words[1].to_owned()).collect()
+    }
+
+    /// The memory that the server uses.
+    pub fn memory_kib(&self) -> u64 {
+        let server = self.server.as_ref().unwrap().id();
+        let status = fs::read_to_string(format!("/proc/{server}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     pub fn kill(&mut self) {
@@ -149,7 +193,8 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         self.end();
-        for path in self.in_kernel().iter().rev() {
+        // with a namespace it is gone anyway
+        for path in self.in_kernel().iter().rev().filter(|_| self.user.is_none()) {
             let _ = rustix::mount::unmount(path.as_str(), rustix::mount::UnmountFlags::DETACH);
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Errno;
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, Session};
 
 use super::Devices;
 use super::requests::Requests;
@@ -45,7 +45,7 @@ impl DeviceDirectory {
         let (device, place) = kernel::mount(point, DEVICES, &options, true)?;
         let (place, end) = (Arc::new(place), Arc::new(End::default()));
         let mut config = Config::default();
-        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+        config.acl = options.acl();
         config.n_threads = Some(THREADS);
         config.clone_fd = kernel::open_device().is_ok();
         let (of_thread, told) = (place.clone(), end.clone());

@@ -246,13 +246,34 @@ pub(super) fn mount_at(
     if !ask.overlay && !facts.overlay && has_entries(point) {
         return Err(failed(format!("cannot mount '{shown}': directory is not empty")));
     }
-    table.mount(source, &facts.name, point, how).map_err(|e| why_not_mounted(&facts.name, &e))
+    table.mount(source, &facts.name, point, how).map_err(|e| match why_not_mounted(&facts.name, &e) {
+        Failure::Failed(why) => failed(why + &advice_for_users(table, point, &e)),
+        other => other,
+    })
+}
+
+/// What a user can do who cannot mount inside of another mount of his.
+fn advice_for_users(table: &Mounts, point: &Path, e: &mounts::Error) -> String {
+    let is_by_helper = matches!(e, mounts::Error::Mount(fuse::Error::Helper { .. }));
+    match table.containing(point).filter(|_| is_by_helper) {
+        Some(outer) => {
+            let outer = outer.name();
+            format!(
+                "\nfusermount3 works as root, and may not be let into the mount of '{outer}': set 'user_allow_other' in /etc/fuse.conf and mount \
+                 '{outer}' again, or set canmount=off for '{outer}'"
+            )
+        }
+        None => String::new(),
+    }
 }
 
 fn why_not_mounted(name: &str, e: &mounts::Error) -> Failure {
     let why = match e.errno() {
         Errno::EBUSY => "mountpoint or dataset is busy".to_owned(),
-        Errno::EPERM => "Insufficient privileges".to_owned(),
+        Errno::EPERM => match e {
+            mounts::Error::Mount(fuse::Error::Helper { .. }) => format!("Insufficient privileges ({e})"),
+            _ => "Insufficient privileges".to_owned(),
+        },
         // the kernel's is not the whole story
         Errno::EIO => format!("{} ({e})", strerror(Errno::EIO)),
         errno => strerror(errno),

@@ -77,6 +77,8 @@ pub(in crate::zfs) struct Options {
     flags: Vec<(Flag, bool)>,
     /// It is mounted, and its options are to change.
     pub(in crate::zfs) remount: bool,
+    /// All users may use a mount that is not root's.
+    allow_other: bool,
     /// It is `zfs mount` that mounts (`zfsutil`).
     pub(in crate::zfs) by_zfs: bool,
 }
@@ -99,6 +101,7 @@ impl Options {
         match word {
             "remount" => self.remount = true,
             "zfsutil" => self.by_zfs = true,
+            "allow_other" => self.allow_other = true,
             _ if PASSED.contains(&word) || PASSED_VALUES.iter().any(|begin| word.starts_with(begin)) => {}
             _ => match FLAGS.iter().find(|(known, ..)| *known == word) {
                 Some((_, flag, value)) => self.flags.push((*flag, *value)),
@@ -115,6 +118,9 @@ impl Options {
     /// Puts them in the place of properties; the last one of a kind counts.
     pub(in crate::zfs) fn apply(&self, how: &mut How) {
         self.flags.iter().for_each(|(flag, value)| how.set_option(*flag, *value));
+        if self.allow_other {
+            how.allow_other();
+        }
     }
 }
 
