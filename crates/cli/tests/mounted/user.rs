@@ -17,8 +17,8 @@ const SCRIPT: &str = "mount --make-rprivate / && for m in $(grep ' fuse.zfs ' /p
 pub struct Namespace(Child);
 
 impl Namespace {
-    /// Makes one; the folder becomes the user's.
-    pub fn new(dir: &Path, conf: &str) -> Namespace {
+    /// Makes one; the folder becomes the user's. `None` if this system does not let root do that, as in a container.
+    pub fn new(dir: &Path, conf: &str) -> Option<Namespace> {
         fs::create_dir(dir.join("dev")).unwrap();
         fs::write(dir.join("fuse.conf"), conf).unwrap();
         let all = Command::new("chown").args(["-R", USER]).arg(dir).status().unwrap();
@@ -27,8 +27,10 @@ impl Namespace {
         unshare.args(["-m", "sh", "-c", SCRIPT]).env("D", dir).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = unshare.spawn().unwrap();
         let mut word = [0; 6];
-        child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
-        Namespace(child)
+        let made = child.stdout.as_mut().unwrap().read_exact(&mut word);
+        // it is ended if it is not given out
+        let namespace = Namespace(child);
+        made.is_ok().then_some(namespace)
     }
 
     /// Returns a command that runs a program in it as the user, or as root.
