@@ -1,6 +1,6 @@
 """Three clients of one server at a time: `together.py SECONDS STREAM MOUNT IN SNAPPED`. One receives the stream into the dataset IN, again and again; one
-writes to files below MOUNT, with fsync; one takes snapshots of the dataset SNAPPED, and destroys them. Tells how often each did so, and how long the
-longest took."""
+writes to files below MOUNT, with fsync; one takes snapshots of the dataset SNAPPED, destroys them, and waits for a txg (zpool sync). Tells how often each
+did so, and how long the longest took: a snapshot is to take no longer than a txg."""
 
 import os
 import subprocess
@@ -20,19 +20,20 @@ def timed(what, call):
     times.setdefault(what, []).append(time.monotonic() - begun)
 
 
-def zfs(*words, **how):
-    subprocess.run(["zfs", *words], check=True, **how)
+def run(*words, **how):
+    subprocess.run(words, check=True, **how)
 
 
 def receive():
     with open(stream, "rb") as file:
-        timed("receive", lambda: zfs("receive", "-F", received, stdin=file))
-    timed("destroy -r", lambda: zfs("destroy", "-r", received))
+        timed("receive", lambda: run("zfs", "receive", "-F", received, stdin=file))
+    timed("destroy -r", lambda: run("zfs", "destroy", "-r", received))
 
 
 def snapshot():
-    timed("snapshot", lambda: zfs("snapshot", f"{snapped}@s"))
-    timed("destroy of a snapshot", lambda: zfs("destroy", f"{snapped}@s"))
+    timed("snapshot", lambda: run("zfs", "snapshot", f"{snapped}@s"))
+    timed("destroy of a snapshot", lambda: run("zfs", "destroy", f"{snapped}@s"))
+    timed("zpool sync", lambda: run("zpool", "sync", snapped.split("/")[0]))
 
 
 block = os.urandom(1 << 20)

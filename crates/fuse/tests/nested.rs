@@ -10,7 +10,7 @@ use std::process::Command;
 
 use base::ObjectId;
 use fuse::Options;
-use lab::{Lab, USER};
+use lab::{Lab, USER, umount};
 use zpl::live::{Cred, SetAttr};
 
 const ROOT: Cred = Cred::ROOT;

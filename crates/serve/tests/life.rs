@@ -141,10 +141,10 @@ fn what_a_killed_server_has_answered_is_there_for_the_next() {
         let mut answered = Vec::new();
         for round in 0..5 {
             let (stopped, pid) = (AtomicBool::new(false), u64::from(server.id()));
+            let done = [(); 3].map(|()| AtomicUsize::new(0));
             assert_eq!(client().server_process(), pid);
             let new: Vec<Vec<String>> = thread::scope(|scope| {
-                let (stopped, stream, done) = (&stopped, &stream, [(); 3].map(|()| AtomicUsize::new(0)));
-                let done = &done;
+                let (stopped, stream, done) = (&stopped, &stream, &done);
                 let write = |writer: usize| {
                     let told = (stopped, &done[writer]);
                     move || changes_until_it_dies(&format!("{round}-{writer}"), writer == 0, stream, told)

@@ -53,6 +53,9 @@ pub trait LogDevice: Send + Sync {
     /// Returns the last txg that is on disk.
     fn synced(&self) -> Txg;
 
+    /// Returns the bytes of the pool's changes that are not on disk.
+    fn dirty(&self) -> u64;
+
     /// Waits until `txg` is on disk.
     ///
     /// # Errors

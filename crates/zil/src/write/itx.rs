@@ -78,6 +78,14 @@ impl Itx {
             && (self.data == ItxData::InRecord || bare && self.object.is_some())
     }
 
+    /// Returns the bytes that it brings to the devices, in the log or beside it.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.data {
+            ItxData::InRecord => self.record.len() as u64,
+            ItxData::NeedCopy { len, .. } | ItxData::Indirect { len, .. } => len,
+        }
+    }
+
     /// Returns the bytes that it takes in the log (OpenZFS: `zil_itx_full_size`).
     pub(crate) fn full_size(&self) -> u64 {
         self.record.len() as u64 + self.data_size()

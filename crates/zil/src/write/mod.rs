@@ -6,7 +6,7 @@
 //!   any commit.
 //! * **One leader commits for many** (`commit`). The first caller leads: it waits until the previous batch is finished, and then
 //!   writes the records of all callers that arrived meanwhile, in one batch of blocks with one flush. The others follow: they
-//!   sleep until that batch is finished ([`Zil::commit`]).
+//!   sleep until that batch is finished ([`Zil::commit`]), or leave what is to be called then ([`Zil::commit_then`]).
 //! * **The next block is allocated before it is needed**, and its size predicted (`bursts`), because its address is part of the
 //!   block before. All blocks of a batch are therefore known before one is written, and are written to the devices together.
 //! * **If the log fails, a txg takes its place.** The txg of any change that could not be logged is noted as *owed*: commits return
@@ -50,9 +50,11 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use commit::Lead;
 pub use device::{LogDevice, Placed};
 pub use itx::{Itx, ItxData};
 pub use lwb::SyncedLog;
+pub use pending::Then;
 pub use policy::{LogBias, LogPlaces, SyncMode, WriteState, ZilPolicy};
 pub use source::{BlockGot, Got, WriteSource};
 pub use stats::{PlaceStats, ZilStats};
@@ -66,7 +68,7 @@ pub struct Zil {
     device: Arc<dyn LogDevice>,
     stats: Arc<ZilStats>,
     pending: Mutex<Pending>,
-    /// Notified when a caller joins the batch that a leader is about to close.
+    /// Notified when the callers that a leader waits for have joined its batch.
     joined: Condvar,
     chain: Mutex<Chain>,
     lwbs: Mutex<Lwbs>,

@@ -9,29 +9,56 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Itx;
 
+/// Called with the end of a batch or of a commit, in the thread of a leader: it must not wait.
+pub type Then = Box<dyn FnOnce(bool) + Send>;
+
 /// The committers that share one flush.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// The result: whether its blocks (if it has any) are on stable storage.
-    end: Mutex<Option<bool>>,
+    end: Mutex<BatchEnd>,
     ended: Condvar,
 }
 
+#[derive(Default)]
+struct BatchEnd {
+    /// The result: whether its blocks (if it has any) are on stable storage.
+    safe: Option<bool>,
+    /// What committers that do not wait have left to be called.
+    then: Vec<Then>,
+}
+
 impl Batch {
-    /// Finishes the batch and wakes all that wait for it.
+    /// Finishes the batch, wakes all that wait for it, and calls what was left by those that do not.
     pub(crate) fn end(&self, safe: bool) {
-        *self.end.lock() = Some(safe);
+        let then = {
+            let mut end = self.end.lock();
+            end.safe = Some(safe);
+            std::mem::take(&mut end.then)
+        };
         self.ended.notify_all();
+        then.into_iter().for_each(|then| then(safe));
     }
 
     /// Waits until it is finished, and returns its result.
     pub(crate) fn wait(&self) -> bool {
         let mut end = self.end.lock();
         loop {
-            match *end {
+            match end.safe {
                 Some(safe) => return safe,
                 None => self.ended.wait(&mut end),
             }
+        }
+    }
+
+    /// Has `then` called once it is finished; at once, if it is.
+    pub(crate) fn then(&self, then: Then) {
+        let mut end = self.end.lock();
+        match end.safe {
+            Some(safe) => {
+                drop(end);
+                then(safe);
+            }
+            None => end.then.push(then),
         }
     }
 }
@@ -103,6 +130,8 @@ pub(crate) struct Pending {
     /// The next batch; `None` as long as no caller waits.
     next: Option<Arc<Batch>>,
     waiting: usize,
+    /// The number of callers in the next batch for which its leader waits, if it does.
+    expected: Option<usize>,
     /// The batch that is closed but not finished.
     closed: Option<Arc<Batch>>,
 }
@@ -196,9 +225,19 @@ impl Pending {
         Part::Lead
     }
 
-    /// Returns the number of callers in the next batch.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+    /// Returns whether so many callers are in the next batch.
+    pub(crate) fn has_waiting(&self, callers: usize) -> bool {
+        self.waiting >= callers
+    }
+
+    /// Notes for how many callers in the next batch its leader waits, if it does.
+    pub(crate) fn expect(&mut self, callers: Option<usize>) {
+        self.expected = callers;
+    }
+
+    /// Returns whether the leader waits for callers that are all there by now.
+    pub(crate) fn are_all_there(&self) -> bool {
+        self.expected.is_some_and(|callers| self.has_waiting(callers))
     }
 
     /// Closes the batch and takes its records: txg by txg, in order (OpenZFS: `zil_get_commit_list`).

@@ -56,6 +56,7 @@ struct Memory {
     flushed: Mutex<Vec<BTreeSet<u64>>>,
     broken: AtomicBool,
     panicking: AtomicBool,
+    dirty: AtomicU64,
     /// Flushes, by number, that block until they are removed; and those that fail then.
     held: Mutex<BTreeSet<usize>>,
     released: Condvar,
@@ -128,6 +129,10 @@ impl LogDevice for Memory {
         Txg(self.synced.load(Ordering::Relaxed))
     }
 
+    fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
     fn wait_synced(&self, txg: Txg) -> Result<(), Error> {
         while self.synced() < txg {
             self.sync();
@@ -195,6 +200,7 @@ fn log() -> (Arc<Memory>, Arc<Zil>) {
         flushed: Mutex::default(),
         broken: AtomicBool::new(false),
         panicking: AtomicBool::new(false),
+        dirty: AtomicU64::new(0),
         held: Mutex::default(),
         released: Condvar::new(),
         failing: Mutex::default(),
@@ -367,7 +373,7 @@ fn during_a_flush(work: impl FnOnce(&Memory, &dyn Fn() -> usize)) -> (Arc<Memory
             truncate(memory, zil, ObjectId(n), false);
             commits.push(scope.spawn(move || zil.commit(Some(ObjectId(n))).unwrap()));
         }
-        while zil.pending.lock().waiting() < 16 {
+        while !zil.pending.lock().has_waiting(16) {
             std::thread::sleep(Duration::from_millis(1));
         }
         work(memory, &|| commits.iter().filter(|commit| commit.is_finished()).count());
@@ -391,6 +397,66 @@ fn who_comes_while_a_batch_is_on_its_way_shares_the_next_flush() {
     assert_eq!(zil.stats.commit_count.get(), 19);
     memory.sync();
     assert!(!zil.is_busy());
+}
+
+#[test]
+fn much_that_is_most_of_what_is_dirty_is_not_logged_but_its_txg_waited_for() {
+    let (memory, zil) = begun();
+    let source: Arc<dyn WriteSource> = Arc::new(File);
+    zil.set_source(Arc::downgrade(&source));
+    let len = 1 << 20;
+    let bring = |count: u64, dirty: u64, foid: u64| {
+        for n in 0..count {
+            let data = match n % 2 {
+                0 => ItxData::NeedCopy { offset: n * len, len, generation: 1 },
+                _ => ItxData::Indirect { offset: n * len, len, generation: 1 },
+            };
+            write(&memory, &zil, ObjectId(foid), n * len, len, data);
+        }
+        memory.dirty.store(dirty, Ordering::Relaxed);
+        let (txg, blocks) = (memory.tx().txg(), memory.written.load(Ordering::Relaxed));
+        zil.commit(Some(ObjectId(foid))).unwrap();
+        (memory.synced() >= txg, memory.written.load(Ordering::Relaxed) > blocks)
+    };
+    assert_eq!(bring(15, 15 << 20, 20), (false, true), "it is not that much");
+    assert_eq!(bring(16, 64 << 20, 20), (false, true), "others have more");
+    assert_eq!(bring(16, 32 << 20, 20), (true, false));
+    assert_eq!(bring(2, 2 << 20, 20), (false, true), "the chain goes on");
+    memory.sync();
+    all_is_freed_once(&memory, &zil);
+}
+
+#[test]
+fn who_does_not_wait_is_told_by_the_one_who_writes() {
+    let (memory, zil) = begun();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let then = |n: u64| -> Then {
+        let told = told.clone();
+        Box::new(move |safe| told.lock().push((n, safe)))
+    };
+    assert!(zil.commit_then(None, then(0)).is_none(), "there is nothing");
+    assert_eq!(told.lock().pop(), Some((0, true)));
+    truncate(&memory, &zil, ObjectId(1), false);
+    truncate(&memory, &zil, ObjectId(2), false);
+    let lead = zil.commit_then(Some(ObjectId(1)), then(1)).unwrap();
+    assert!(zil.commit_then(Some(ObjectId(2)), then(2)).is_none());
+    assert!(told.lock().is_empty() && logged(&memory).is_empty());
+    lead.write();
+    assert_eq!(*told.lock(), [(2, true), (1, true)]);
+    assert_eq!((logged(&memory), memory.flushed.lock().len()), ([1, 2].map(ObjectId).to_vec(), 1));
+    // a batch that fails is for nobody to rely on, and is written by whoever drops it
+    memory.failing.lock().insert(1);
+    truncate(&memory, &zil, ObjectId(3), false);
+    let lead = zil.commit_then(Some(ObjectId(3)), then(3)).unwrap();
+    assert!(zil.commit_then(None, then(4)).is_none());
+    drop(lead);
+    assert_eq!(told.lock().split_off(2), [(4, false), (3, false)]);
+    zil.commit(Some(ObjectId(3))).unwrap();
+    assert!(memory.synced() >= Txg(12), "by the txg");
+    // a change that is not in the log
+    zil.miss(&memory.tx(), ObjectId(5));
+    assert!(zil.commit_then(Some(ObjectId(5)), then(5)).is_none());
+    assert_eq!(told.lock().pop(), Some((5, false)));
 }
 
 #[test]

@@ -87,6 +87,10 @@ impl LogDevice for DatasetLog {
         self.spa.upgrade().map_or(Txg(0), |spa| spa.txgs().synced())
     }
 
+    fn dirty(&self) -> u64 {
+        self.spa.upgrade().map_or(0, |spa| spa.txgs().dirty())
+    }
+
     fn wait_synced(&self, txg: Txg) -> Result<(), zil::Error> {
         self.spa()?.txgs().wait_synced(txg).map_err(refused)
     }
