@@ -55,10 +55,12 @@ impl Drop for Ending {
 
 /// A batch that has to be written by a thread that may wait for devices ([`Lead::write`]): others wait for it.
 #[must_use]
-pub struct Lead {
+pub struct Lead(Option<Leading>);
+
+struct Leading {
     zil: Arc<Zil>,
     missed: Option<Txg>,
-    then: Option<Then>,
+    then: Then,
 }
 
 impl Lead {
@@ -70,17 +72,24 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        let safe = self.zil.lead();
-        if let Some(then) = self.then.take() {
-            self.zil.tell(safe, self.missed, then);
+        if let Some(Leading { zil, missed, then }) = self.0.take() {
+            let safe = zil.lead();
+            tell(zil, safe, missed, then);
         }
     }
 }
 
 impl std::fmt::Debug for Lead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a batch of the {:?}", self.zil)
+        f.write_str("a batch")
     }
+}
+
+/// Calls `then` at the end of a batch. Who is told may close the log next: nothing has it any more by then.
+fn tell(zil: Arc<Zil>, safe: bool, missed: Option<Txg>, then: Then) {
+    let done = zil.waits_for(safe, missed).is_none();
+    drop(zil);
+    then(done);
 }
 
 impl Zil {
@@ -116,11 +125,11 @@ impl Zil {
         }
         let (missed, part) = self.join(object);
         match part {
-            Part::Nothing => self.tell(true, missed, then),
-            Part::Lead => return Some(Lead { zil: self.clone(), missed, then: Some(then) }),
+            Part::Nothing => tell(self.clone(), true, missed, then),
+            Part::Lead => return Some(Lead(Some(Leading { zil: self.clone(), missed, then }))),
             Part::Follow(batch) => {
                 let zil = self.clone();
-                batch.then(Box::new(move |safe| zil.tell(safe, missed, then)));
+                batch.then(Box::new(move |safe| tell(zil, safe, missed, then)));
             }
         }
         None
@@ -145,11 +154,6 @@ impl Zil {
         Some(self.owed().max(missed.unwrap_or(Txg(0)))).filter(|owed| *owed > self.device.synced())
     }
 
-    /// Calls `then` at the end of a batch.
-    fn tell(&self, safe: bool, missed: Option<Txg>, then: Then) {
-        then(self.waits_for(safe, missed).is_none());
-    }
-
     /// Writes the next batch once the previous one is finished. Returns true if it is safe.
     fn lead(&self) -> bool {
         let chain = self.chain.lock();
@@ -166,11 +170,11 @@ impl Zil {
             (Ok(None), None) => true,
             (Ok(None), Some(txg)) => {
                 self.stats.commit_stall_count.add(1);
-                self.await_txg(txg);
+                self.await_txg(&mut closed.chain, txg);
                 true
             }
             (Err(_), _) => {
-                self.stall(&closed.chain);
+                self.stall(&mut closed.chain);
                 true
             }
         };
@@ -202,19 +206,22 @@ impl Zil {
     }
 
     /// Waits for the txg of records that could not be logged, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
-    fn stall(&self, chain: &Chain) {
+    fn stall(&self, chain: &mut Chain) {
         let why = if chain.closed || self.device.is_suspended() {
             &self.stats.commit_suspend_count
         } else {
             &self.stats.commit_stall_count
         };
         why.add(1);
-        self.await_txg(self.device.newest());
+        self.await_txg(chain, self.device.newest());
     }
 
-    /// Waits for a txg whose changes are not in the log.
-    fn await_txg(&self, txg: Txg) {
+    /// Waits for a txg whose changes are not in the log. If it does not get to disk, later changes must not be in the log without them.
+    fn await_txg(&self, chain: &mut Chain, txg: Txg) {
         self.owe(txg);
-        let _told_to_who_waits = self.device.wait_synced(txg);
+        if self.device.wait_synced(txg).is_err() {
+            // who waits is told
+            self.end(chain);
+        }
     }
 }

@@ -227,12 +227,15 @@ impl Edit {
 }
 
 /// Undoes the change from `before` to `after`. What other operations have changed since stays, and so does the number of changes: others may have
-/// seen it, and the next change needs another one.
+/// seen it, and the next change needs another one. Times go back only if nothing else has changed, as others have the same time within a tick of the clock.
 fn revert(now: &mut Attrs, before: &Attrs, after: &Attrs) {
     fn back<T: PartialEq + Copy>(now: &mut T, before: T, after: T) {
         if *now == after {
             *now = before;
         }
+    }
+    if now == after {
+        (now.mtime, now.ctime) = (before.mtime, before.ctime);
     }
     now.links = now.links.wrapping_sub(after.links).wrapping_add(before.links);
     let flags = before.flags.0 ^ after.flags.0;
@@ -243,8 +246,6 @@ fn revert(now: &mut Attrs, before: &Attrs, after: &Attrs) {
     back(&mut now.size, before.size, after.size);
     back(&mut now.parent, before.parent, after.parent);
     back(&mut now.atime, before.atime, after.atime);
-    back(&mut now.mtime, before.mtime, after.mtime);
-    back(&mut now.ctime, before.ctime, after.ctime);
     back(&mut now.crtime, before.crtime, after.crtime);
     back(&mut now.xattr_dir, before.xattr_dir, after.xattr_dir);
     if before.projid.is_some() {
@@ -291,7 +292,18 @@ mod tests {
         };
         let mut now = Attrs { links: 3, size: 9, flags: FileFlags(0x16), parent: ObjectId(11), ..after.clone() };
         revert(&mut now, &before, &after);
-        let left = Attrs { links: 2, size: 9, flags: FileFlags(0x15), parent: ObjectId(11), ..before.clone() };
+        let left = Attrs {
+            links: 2,
+            size: 9,
+            flags: FileFlags(0x15),
+            parent: ObjectId(11),
+            ctime: after.ctime,
+            ..before.clone()
+        };
         assert_eq!(now, left);
+        // nobody else
+        let mut now = after.clone();
+        revert(&mut now, &before, &after);
+        assert_eq!(now, before);
     }
 }
