@@ -2,7 +2,7 @@
 //! and the syncs included.
 //!
 //! The pool is in memory. Files lie in directories of 10,000; they are made one by one, each with a place in a txg of its own, and in
-//! batches that share places; removed in batches.
+//! batches that share places; removed in batches, and one by one as a mount does it: it holds a file that it removes, which is freed when the kernel forgets it.
 
 use std::sync::Arc;
 
@@ -21,12 +21,14 @@ const PER_DIRECTORY: u64 = 10_000;
 fn main() {
     benches::set_tunables();
     let (files, rounds) = (number("files", 100_000), number("rounds", 3));
-    let mut rates = [const { Vec::new() }; 3];
+    let mut rates = [const { Vec::new() }; 4];
     for _ in 0..rounds {
         round(files).into_iter().zip(&mut rates).for_each(|(rate, all)| all.push(rate));
     }
     println!("thousand files per CPU second, median of {rounds} rounds of {files} files");
-    for (what, rates) in ["made one by one", "made in batches", "removed in batches"].iter().zip(rates) {
+    for (what, rates) in
+        ["made one by one", "made in batches", "removed in batches", "removed one by one"].iter().zip(rates)
+    {
         println!("{what:<20}{:>10.1}", median(rates) / 1e3);
     }
 }
@@ -44,15 +46,16 @@ fn make() -> Arc<Spa> {
 
 /// Files per CPU second: made one by one, made in batches, removed.
 #[allow(clippy::expect_used)]
-fn round(files: u64) -> [f64; 3] {
+fn round(files: u64) -> [f64; 4] {
     let spa = make();
     let zfs = Zfs::open(&spa, "z").expect("file system");
     let alone = rate(&zfs, files, || fill(&zfs, "a", files));
     let together = rate(&zfs, files, || batch(&zfs, |zfs| fill(zfs, "b", files)));
     let removed = rate(&zfs, files, || batch(&zfs, |zfs| empty(zfs, "b", files)));
+    let released = rate(&zfs, files, || release(&zfs, "a", files));
     drop(zfs);
     spa.export().expect("export");
-    [alone, together, removed]
+    [alone, together, removed, released]
 }
 
 /// Does `work` with shared places in txgs.
@@ -92,5 +95,21 @@ fn empty(zfs: &Zfs, prefix: &str, files: u64) {
         let name = format!("{prefix}{}", n / PER_DIRECTORY);
         let dir = zfs.lookup(&Cred::ROOT, zfs.fs().root(), name.as_bytes()).expect("directory").0;
         zfs.unlink(&Cred::ROOT, dir, format!("file-{n}").as_bytes()).expect("file");
+    }
+}
+
+#[allow(clippy::expect_used)]
+fn release(zfs: &Zfs, prefix: &str, files: u64) {
+    let mut dir = ObjectId::NONE;
+    for n in 0..files {
+        if n % PER_DIRECTORY == 0 {
+            let name = format!("{prefix}{}", n / PER_DIRECTORY);
+            dir = zfs.lookup(&Cred::ROOT, zfs.fs().root(), name.as_bytes()).expect("directory").0;
+        }
+        let name = format!("file-{n}");
+        let file = zfs.lookup(&Cred::ROOT, dir, name.as_bytes()).expect("file").0;
+        let held = zfs.open_file(&Cred::ROOT, file, 0).expect("handle");
+        zfs.unlink(&Cred::ROOT, dir, name.as_bytes()).expect("file");
+        drop(held);
     }
 }

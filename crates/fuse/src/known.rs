@@ -14,6 +14,13 @@ use zpl::live::Handle;
 
 const SHARDS: u64 = 32;
 
+/// What holds a file that has no name.
+pub(crate) struct Nameless {
+    pub(crate) handle: Handle,
+    /// Its length when it lost its name.
+    pub(crate) len: u64,
+}
+
 /// A file that the kernel knows.
 struct File {
     /// Number of lookups that it has not forgotten.
@@ -23,7 +30,7 @@ struct File {
     /// Directory and name that are cached; `None` if it was only looked up by its number.
     name: Option<(ObjectId, Box<[u8]>)>,
     /// Set once it has no name any more.
-    held: Option<Handle>,
+    held: Option<Nameless>,
 }
 
 impl File {
@@ -77,15 +84,14 @@ impl Known {
         may_cache
     }
 
-    /// Notes that the kernel forgets so many lookups of a file.
-    pub(crate) fn forgotten(&self, id: ObjectId, lookups: u64) {
+    /// Notes that the kernel forgets so many lookups of a file. Returns what held the file, if it has no name and nobody knows it any more: when that is
+    /// dropped it is freed, which takes time.
+    pub(crate) fn forgotten(&self, id: ObjectId, lookups: u64) -> Option<Nameless> {
         let mut files = self.shard(id).lock();
-        let Some(file) = files.get_mut(&id) else { return };
+        let file = files.get_mut(&id)?;
         file.lookups = file.lookups.saturating_sub(lookups);
         let gone = if file.lookups == 0 { files.remove(&id) } else { None };
-        // the release of a held file frees it, which takes time
-        drop(files);
-        drop(gone);
+        gone?.held
     }
 
     /// Returns the generation that the kernel was told, if it knows the file.
@@ -99,12 +105,12 @@ impl Known {
     }
 
     /// Holds a file that has no name any more, if the kernel knows it.
-    pub(crate) fn hold(&self, id: ObjectId, handle: Handle) {
+    pub(crate) fn hold(&self, id: ObjectId, held: Nameless) {
         let mut files = self.shard(id).lock();
         // one handle is enough; an unused one is dropped without the lock
         let unused = match files.get_mut(&id) {
-            Some(file) => file.held.replace(handle),
-            None => Some(handle),
+            Some(file) => file.held.replace(held),
+            None => Some(held),
         };
         drop(files);
         drop(unused);
@@ -151,7 +157,7 @@ mod tests {
         assert!(known.looked_up(file, 1, Some((dir, b"b")), false));
         known.looked_up(file, 1, None, false);
         assert_eq!(known.generation(file), Some(1));
-        known.forgotten(file, 1);
+        assert!(known.forgotten(file, 1).is_none());
         let name = || known.names().pop().unwrap().name.map(|(dir, name)| (dir, name.to_vec()));
         assert_eq!(name(), Some((dir, b"b".to_vec())));
         known.renamed(file, (dir, b"b"), Some((other, b"c")));
@@ -159,9 +165,9 @@ mod tests {
         // the number is used again: lookups of both count
         known.looked_up(file, 2, Some((dir, b"a")), true);
         assert_eq!((known.generation(file), name()), (Some(2), Some((dir, b"a".to_vec()))));
-        known.forgotten(file, 3);
+        assert!(known.forgotten(file, 3).is_none());
         assert_eq!(known.generation(file), None);
-        known.forgotten(file, 5);
+        assert!(known.forgotten(file, 5).is_none());
         known.looked_up(file, 2, Some((dir, b"a")), false);
         known.clear();
         assert_eq!((known.generation(file), known.names().len()), (None, 0));

@@ -16,7 +16,7 @@
 //!
 //! Which files the kernel knows is in a table ([`known`]): for each the generation, how often it was looked up and not forgotten, and the
 //! name by which. A file that loses its last name while the kernel knows it (a working directory, an `O_PATH` descriptor) is held until the
-//! kernel forgets it; open files are held by their handles.
+//! kernel forgets it; open files are held by their handles. Files that it forgets are freed a moment later, many in one transaction ([`leaving`]).
 //!
 //! # Who may do what
 //! *With `acltype=off` or `posix` the kernel decides* (`default_permissions`, and `FUSE_POSIX_ACL` for the ACLs). It compares modes, POSIX
@@ -120,6 +120,7 @@ mod error;
 mod ioctl;
 mod kernel;
 mod known;
+mod leaving;
 mod left;
 mod mapped;
 mod mount;

@@ -10,6 +10,7 @@ use zpl::live::{Cred, Handle, NewFile, RenameMode, Stat};
 use zpl::{Attrs, DirEntry, Kind};
 
 use crate::convert::{device, file_attr, file_type};
+use crate::known::Nameless;
 use crate::pinned::{Pinned, Subject};
 use crate::served::{Answer, Entry, Opened, Served, stat, ttl};
 
@@ -107,7 +108,7 @@ impl Served {
                 let id = ObjectId(entry.attr.ino.0);
                 let opened = pinned.open(&Cred::ROOT, id, 0).map_err(|error| {
                     // the kernel is not told of it
-                    self.known.forgotten(id, 1);
+                    let _held = self.known.forgotten(id, 1);
                     error.errno()
                 });
                 Ok((entry, self.keep_file(&pinned, opened?, flags)))
@@ -212,9 +213,11 @@ impl Served {
     fn removed(&self, pinned: &Pinned, victim: Option<Handle>, dir: ObjectId, name: &[u8]) {
         let Some(victim) = victim else { return };
         self.known.renamed(victim.id(), (dir, name), None);
-        let is_nameless = |attrs: Attrs| attrs.links == 0;
-        if pinned.attrs(victim.id()).is_ok_and(is_nameless) {
-            self.known.hold(victim.id(), victim);
+        match pinned.attrs(victim.id()) {
+            Ok(attrs) if attrs.links == 0 => {
+                self.known.hold(victim.id(), Nameless { handle: victim, len: attrs.size });
+            }
+            _ => {}
         }
     }
 
@@ -307,7 +310,7 @@ impl Served {
             let attr = file_attr(&stat, self.node(id));
             let full = reply.add(attr.ino, next, os_name, &ttl, &attr, generation);
             if full {
-                self.known.forgotten(id, 1);
+                let _held = self.known.forgotten(id, 1);
             }
             full
         })

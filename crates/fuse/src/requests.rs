@@ -95,7 +95,9 @@ impl Filesystem for Served {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        self.known.forgotten(base::ObjectId(ino.0), nlookup);
+        if let Some(held) = self.known.forgotten(base::ObjectId(ino.0), nlookup) {
+            self.leaving.add(held, &self.waiters);
+        }
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {

@@ -16,6 +16,7 @@ use crate::below::Below;
 use crate::caller::Callers;
 use crate::convert::file_attr;
 use crate::known::Known;
+use crate::leaving::Leaving;
 use crate::mapped::Mapped;
 use crate::notify::Line;
 use crate::pinned::{self, Pinned, Subject};
@@ -59,6 +60,7 @@ pub(crate) struct Served {
     pub(crate) root: ObjectId,
     pub(crate) known: Arc<Known>,
     pub(crate) waiters: Waiters,
+    pub(crate) leaving: Arc<Leaving>,
     pub(crate) under_way: Arc<UnderWay>,
     pub(crate) below: Arc<Below>,
     pub(crate) acls: AclKind,
@@ -88,6 +90,7 @@ impl Served {
             root,
             known: known.clone(),
             waiters: Waiters::default(),
+            leaving: Arc::default(),
             under_way: Arc::default(),
             below: Arc::new(Below::new(known, root)),
             acls,
@@ -223,6 +226,7 @@ impl Served {
 
     /// Releases all that the kernel has not, when the mount has ended.
     pub(crate) fn release_all(&self) {
+        self.leaving.end();
         self.waiters.wait_idle();
         let open = std::mem::take(&mut *self.open.lock());
         drop(open);

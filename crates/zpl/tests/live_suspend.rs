@@ -99,6 +99,26 @@ fn a_refused_rollback_leaves_files_without_names_as_they_are() {
 }
 
 #[test]
+fn files_that_are_let_go_of_together_are_freed_together() {
+    let rig = Rig::new(&["/a"]);
+    let live = mounted(&rig);
+    let held = nameless(&live, b"held");
+    let mut handles: Vec<Handle> = (0..100).map(|_| nameless(&live, b"gone")).collect();
+    let gone: Vec<ObjectId> = handles.iter().map(Handle::id).collect();
+    handles.push(live.open(&ROOT, held.id(), 6).unwrap());
+    let queue = || Zfs::open(&rig.spa, FS).unwrap().fs().delete_queue().unwrap();
+    assert_eq!(queue().len(), 101);
+    let assigned = || rig.spa.txgs().stats.assigned.get();
+    let before = assigned();
+    Handle::release_all(handles);
+    assert!(assigned() - before <= 4, "{} transactions", assigned() - before);
+    assert!(gone.iter().all(|id| live.attrs(*id).unwrap_err().errno() == Errno::ENOENT));
+    assert_eq!((queue(), read(&live, held.id())), (vec![held.id()], b"held".to_vec()));
+    Handle::release_all(vec![held]);
+    assert_eq!(queue(), []);
+}
+
+#[test]
 fn a_rollback_keeps_what_the_snapshot_has_and_tells_of_the_rest() {
     let rig = Rig::new(&["/a"]);
     let live = mounted(&rig);

@@ -13,15 +13,22 @@ use crate::{Error, NewZap, Objset, Special, Zap};
 /// The prefix of the id in names under which objects are counted (OpenZFS: `DMU_OBJACCT_PREFIX`).
 const OBJECTS_PREFIX: &str = "obj-";
 
+/// What is counted of a user, a group or a project.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Counted {
+    Bytes,
+    Objects,
+}
+
 /// The changes of a sync to the accounting objects.
 pub(crate) struct Deltas<'a> {
     used: &'a dyn UsedBy,
-    by_name: BTreeMap<(ObjectId, String), i64>,
+    by_id: BTreeMap<(ObjectId, Counted, u64), i64>,
 }
 
 impl<'a> Deltas<'a> {
     pub(crate) fn new(used: &'a dyn UsedBy) -> Deltas<'a> {
-        Deltas { used, by_name: BTreeMap::new() }
+        Deltas { used, by_id: BTreeMap::new() }
     }
 
     /// Counts one object, with its old and its new dnode.
@@ -34,17 +41,17 @@ impl<'a> Deltas<'a> {
             if dn.flags & DnodePhys::FLAG_USERUSED_ACCOUNTED != 0 {
                 // modulo 2^64, as the counters: what is taken away is what was added, whatever the dnode says
                 let bytes = (DNODE_SIZE as u64).wrapping_add(dn.used_bytes()) as i64;
-                self.add(&owner, "", bytes.wrapping_mul(sign));
+                self.add(&owner, Counted::Bytes, bytes.wrapping_mul(sign));
             }
             if dn.flags & DnodePhys::FLAG_USEROBJUSED_ACCOUNTED != 0 {
-                self.add(&owner, OBJECTS_PREFIX, sign);
+                self.add(&owner, Counted::Objects, sign);
             }
         }
     }
 
-    fn add(&mut self, owner: &Owner, prefix: &str, delta: i64) {
+    fn add(&mut self, owner: &Owner, what: Counted, delta: i64) {
         let mut add = |which: Special, id: u64| {
-            let sum = self.by_name.entry((which.id(), format!("{prefix}{id:x}"))).or_default();
+            let sum = self.by_id.entry((which.id(), what, id)).or_default();
             *sum = sum.wrapping_add(delta);
         };
         add(Special::UserUsed, owner.uid);
@@ -58,10 +65,14 @@ impl<'a> Deltas<'a> {
     pub(crate) fn apply(self, objset: &Arc<Objset>, txg: Txg) -> Result<(), Error> {
         let tx = Tx::syncing(txg);
         let mut open = BTreeMap::new();
-        for ((id, name), delta) in self.by_name.into_iter().filter(|(_, delta)| *delta != 0) {
-            let zap = match open.entry(id) {
+        for ((object, what, id), delta) in self.by_id.into_iter().filter(|(_, delta)| *delta != 0) {
+            let zap = match open.entry(object) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => place.insert(accounts(objset, id, &tx)?),
+                Entry::Vacant(place) => place.insert(accounts(objset, object, &tx)?),
+            };
+            let name = match what {
+                Counted::Bytes => format!("{id:x}"),
+                Counted::Objects => format!("{OBJECTS_PREFIX}{id:x}"),
             };
             zap.increment(&tx, name, delta)?;
         }

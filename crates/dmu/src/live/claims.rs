@@ -10,7 +10,6 @@
 //!
 //! OpenZFS: `dmu_tx_hold_*`, `dmu_tx_try_assign`, `dn_assigned_txg`.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use base::ObjectId;
@@ -25,9 +24,51 @@ pub struct TxObjects {
     /// True for all objects of the pool.
     all: bool,
     /// Object sets that may be changed as a whole.
-    sets: BTreeSet<ObjectId>,
+    sets: Set<ObjectId>,
     /// Object set and object.
-    objects: BTreeSet<(ObjectId, ObjectId)>,
+    objects: Set<(ObjectId, ObjectId)>,
+}
+
+/// A small set, in order. Most transactions have one object, or two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Set<T>(Vec<T>);
+
+impl<T> Default for Set<T> {
+    fn default() -> Set<T> {
+        Set(Vec::new())
+    }
+}
+
+impl<T: Copy + Ord> Set<T> {
+    fn of(all: impl IntoIterator<Item = T>) -> Set<T> {
+        let mut all: Vec<T> = all.into_iter().collect();
+        all.sort_unstable();
+        all.dedup();
+        Set(all)
+    }
+
+    /// Adds one. New objects come in the order of their numbers, mostly.
+    fn insert(&mut self, one: T) {
+        if self.0.last().is_none_or(|last| *last < one) {
+            self.0.push(one);
+        } else if let Err(n) = self.0.binary_search(&one) {
+            self.0.insert(n, one);
+        }
+    }
+
+    fn extend(&mut self, more: &Set<T>) {
+        more.0.iter().for_each(|one| self.insert(*one));
+    }
+
+    fn contains(&self, one: &T) -> bool {
+        self.0.binary_search(one).is_ok()
+    }
+
+    /// True if one that is not below `first` is not above `last`.
+    fn has_within(&self, first: &T, last: &T) -> bool {
+        let n = self.0.partition_point(|one| one < first);
+        self.0.get(n).is_some_and(|one| one <= last)
+    }
 }
 
 impl TxObjects {
@@ -46,13 +87,13 @@ impl TxObjects {
     /// All objects of one object set.
     #[must_use]
     pub fn of_set(objset: ObjectId) -> TxObjects {
-        TxObjects { sets: BTreeSet::from([objset]), ..TxObjects::default() }
+        TxObjects { sets: Set(vec![objset]), ..TxObjects::default() }
     }
 
     /// Some objects of one object set.
     #[must_use]
     pub fn of(objset: ObjectId, objects: &[ObjectId]) -> TxObjects {
-        TxObjects { objects: objects.iter().map(|object| (objset, *object)).collect(), ..TxObjects::default() }
+        TxObjects { objects: Set::of(objects.iter().map(|object| (objset, *object))), ..TxObjects::default() }
     }
 
     /// Returns both.
@@ -79,8 +120,8 @@ impl TxObjects {
     pub fn covers(&self, others: &TxObjects) -> bool {
         self.all
             || (!others.all
-                && others.sets.is_subset(&self.sets)
-                && others.objects.iter().all(|(objset, object)| self.has(*objset, *object)))
+                && others.sets.0.iter().all(|objset| self.sets.contains(objset))
+                && others.objects.0.iter().all(|(objset, object)| self.has(*objset, *object)))
     }
 
     /// Returns whether an object is among them.
@@ -90,13 +131,13 @@ impl TxObjects {
     }
 
     fn is_empty(&self) -> bool {
-        !self.all && self.sets.is_empty() && self.objects.is_empty()
+        !self.all && self.sets.0.is_empty() && self.objects.0.is_empty()
     }
 
     /// Returns whether an object of `objset` is among them.
     fn has_any(&self, objset: ObjectId) -> bool {
-        let mut some = self.objects.range((objset, ObjectId(0))..=(objset, ObjectId(u64::MAX)));
-        self.sets.contains(&objset) || some.next().is_some()
+        let (first, last) = ((objset, ObjectId(0)), (objset, ObjectId(u64::MAX)));
+        self.sets.contains(&objset) || self.objects.has_within(&first, &last)
     }
 
     /// Returns whether some object is in both.
@@ -106,9 +147,9 @@ impl TxObjects {
             (true, _) => !others.is_empty(),
             (_, true) => !self.is_empty(),
             _ => {
-                self.sets.iter().any(|objset| others.has_any(*objset))
-                    || others.sets.iter().any(|objset| self.has_any(*objset))
-                    || others.objects.iter().any(|object| self.objects.contains(object))
+                self.sets.0.iter().any(|objset| others.has_any(*objset))
+                    || others.sets.0.iter().any(|objset| self.has_any(*objset))
+                    || others.objects.0.iter().any(|object| self.objects.contains(object))
             }
         }
     }

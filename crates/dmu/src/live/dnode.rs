@@ -196,10 +196,28 @@ impl State {
 
     /// Changes the shape from `txg` on.
     pub(crate) fn reshape(&mut self, txg: Txg, change: impl Fn(&mut DnodePhys)) {
-        for dirty in self.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= txg) {
-            change(Arc::make_mut(&mut dirty.head));
+        self.each_shape(txg, |shape| change(Arc::make_mut(shape)));
+    }
+
+    /// Changes the shapes of the txgs from `txg` on, and the newest one. Those that are one and the same stay so, and are changed once: as long as nobody
+    /// else has it, without a copy.
+    fn each_shape(&mut self, txg: Txg, change: impl Fn(&mut Arc<DnodePhys>)) {
+        let mut newest = std::mem::replace(&mut self.newest, self.synced.clone());
+        let mut same = [false; TXG_SLOTS];
+        for (dirty, same) in self.slots.iter_mut().zip(&mut same) {
+            let Some(dirty) = dirty.as_mut().filter(|dirty| dirty.txg >= txg) else { continue };
+            *same = Arc::ptr_eq(&dirty.head, &newest);
+            if *same {
+                dirty.head = self.synced.clone();
+            } else {
+                change(&mut dirty.head);
+            }
         }
-        change(Arc::make_mut(&mut self.newest));
+        change(&mut newest);
+        for (dirty, _) in self.slots.iter_mut().zip(same).filter(|(_, same)| *same) {
+            dirty.iter_mut().for_each(|dirty| dirty.head = newest.clone());
+        }
+        self.newest = newest;
     }
 
     /// Replaces the versions that newer txgs hold of a block that `txg` has just changed: the last change counts.
@@ -213,13 +231,10 @@ impl State {
 
     /// Makes the new dnode on disk `synced`, and copies its pointers into the shapes above.
     pub(crate) fn rebase(&mut self, synced: Arc<DnodePhys>) {
-        for dirty in self.slots.iter_mut().flatten() {
-            adopt(&mut dirty.head, &synced);
-        }
         if self.slots.iter().all(Option::is_none) {
             self.newest = synced.clone();
         } else {
-            adopt(&mut self.newest, &synced);
+            self.each_shape(Txg(0), |shape| adopt(shape, &synced));
         }
         self.synced = synced;
     }

@@ -159,7 +159,9 @@ impl Objset {
         dn: DnodePhys,
         nlevels: u8,
     ) -> Result<Object, Error> {
-        let free = DnodePhys { object_type: ObjectType::NONE, ..dn.clone() };
+        // nobody reads the bonus buffer of what is not on disk
+        let (blkptr, bonus) = (dn.blkptr.clone(), Vec::new());
+        let free = DnodePhys { object_type: ObjectType::NONE, blkptr, bonus, ..dn };
         let dnode = Arc::new(LiveDnode::new(id, Arc::new(free)));
         {
             let mut state = dnode.state.write();

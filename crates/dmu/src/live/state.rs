@@ -17,7 +17,36 @@ const SHARDS: usize = 32;
 /// The number of clean dnodes that a shard keeps.
 const KEEP_CLEAN: usize = 512;
 
-type Shard = RwLock<HashMap<ObjectId, Arc<LiveDnode>>>;
+type Shard = RwLock<Dnodes>;
+
+/// The dnodes of a shard.
+struct Dnodes {
+    all: HashMap<ObjectId, Arc<LiveDnode>>,
+    /// The number of dnodes at which those that are clean and not in use are dropped next: twice what is left of them each time, so that what is in use is
+    /// not looked through for each one that comes.
+    full: usize,
+}
+
+impl Default for Dnodes {
+    fn default() -> Dnodes {
+        Dnodes { all: HashMap::new(), full: KEEP_CLEAN }
+    }
+}
+
+impl Dnodes {
+    fn insert(&mut self, dnode: Arc<LiveDnode>) {
+        if self.all.len() >= self.full {
+            self.evict();
+        }
+        self.all.insert(dnode.id, dnode);
+    }
+
+    /// Drops clean dnodes that are not in use. Dirty ones are in the lists of their txgs, and so in use.
+    fn evict(&mut self) {
+        self.all.retain(|_, dnode| Arc::strong_count(dnode) > 1);
+        self.full = (2 * self.all.len()).max(KEEP_CLEAN);
+    }
+}
 
 /// The live half of an [`Objset`](crate::Objset).
 pub(crate) struct Live {
@@ -100,43 +129,40 @@ impl Live {
 
     /// The dnode in memory, if it is there.
     pub(crate) fn get(&self, id: ObjectId) -> Option<Arc<LiveDnode>> {
-        self.shard(id).read().get(&id).cloned()
+        self.shard(id).read().all.get(&id).cloned()
     }
 
     /// Adds a dnode that was read below `root`. `None` if the root has changed since: it must be read again.
     pub(crate) fn admit(&self, root: &Arc<Root>, dnode: LiveDnode) -> Option<Arc<LiveDnode>> {
         let mut shard = self.shard(dnode.id).write();
-        if let Some(there) = shard.get(&dnode.id) {
+        if let Some(there) = shard.all.get(&dnode.id) {
             return Some(there.clone());
         }
         if !Arc::ptr_eq(&self.root.read(), root) {
             return None;
         }
-        if shard.len() >= KEEP_CLEAN {
-            shard.retain(|_, dnode| Arc::strong_count(dnode) > 1);
-        }
         let dnode = Arc::new(dnode);
-        shard.insert(dnode.id, dnode.clone());
+        shard.insert(dnode.clone());
         Some(dnode)
     }
 
     /// Adds a new object.
     pub(crate) fn insert(&self, dnode: Arc<LiveDnode>) {
-        self.shard(dnode.id).write().insert(dnode.id, dnode);
+        self.shard(dnode.id).write().insert(dnode);
     }
 
     /// Removes an object that is no longer on disk.
     pub(crate) fn remove(&self, dnode: &Arc<LiveDnode>) {
         let mut shard = self.shard(dnode.id).write();
-        if shard.get(&dnode.id).is_some_and(|there| Arc::ptr_eq(there, dnode)) {
-            shard.remove(&dnode.id);
+        if shard.all.get(&dnode.id).is_some_and(|there| Arc::ptr_eq(there, dnode)) {
+            shard.all.remove(&dnode.id);
         }
     }
 
-    /// Drops clean dnodes that are not in use. Dirty ones are in the lists of their txgs, and so in use.
+    /// Drops clean dnodes that are not in use.
     pub(crate) fn evict(&self) {
         for shard in &self.shards {
-            shard.write().retain(|_, dnode| Arc::strong_count(dnode) > 1);
+            shard.write().evict();
         }
     }
 }

@@ -433,6 +433,27 @@ impl Object {
         })
     }
 
+    /// Changes bytes of the bonus buffer, each run at its offset.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if one is not in it.
+    pub(crate) fn patch_bonus(&self, tx: &Tx, runs: &[(usize, &[u8])]) -> Result<(), Error> {
+        self.objset().change(tx, self.dnode()?, |state| {
+            let len = state.newest.bonus.len();
+            let outside = |(at, bytes): &&(usize, &[u8])| at.checked_add(bytes.len()).is_none_or(|end| end > len);
+            if let Some((at, _)) = runs.iter().find(outside) {
+                return Err(self.refused("place in the bonus buffer", *at as u64));
+            }
+            state.reshape(tx.txg(), |dn| {
+                for (at, bytes) in runs {
+                    dn.bonus.iter_mut().skip(*at).zip(*bytes).for_each(|(place, byte)| *place = *byte);
+                }
+                dn.endian = Endian::Little;
+            });
+            Ok(())
+        })
+    }
+
     /// Changes the type of the bonus buffer.
     ///
     /// # Errors

@@ -211,6 +211,11 @@ impl State {
         state
     }
 
+    /// The layout of a number.
+    pub(super) fn layout(&self, number: u16) -> Option<&Layout> {
+        self.layouts.get(&number).map(|layout| &**layout)
+    }
+
     /// Adds an attribute that has been registered.
     pub(super) fn add_registered(&mut self, attr: Attr, reg: SaRegistration) {
         if let Some(swap) = SaSwap::from_u8(reg.swap) {

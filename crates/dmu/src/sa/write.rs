@@ -30,29 +30,29 @@ const LAYOUT_MAX: u16 = 0x3ff;
 pub type SaValue<'a> = (Attr, Cow<'a, [u8]>);
 
 /// An attribute as it is stored in a buffer.
-struct Piece {
+struct Piece<'a> {
     number: u16,
     /// True if the header holds its length.
     variable: bool,
-    value: Vec<u8>,
+    value: Cow<'a, [u8]>,
 }
 
 /// A buffer split into its attributes.
-struct Taken {
-    pieces: Vec<Piece>,
+struct Taken<'a> {
+    pieces: Vec<Piece<'a>>,
     /// The offset of each piece.
     starts: Vec<usize>,
     /// True if a piece can be changed in place: the buffer is little-endian already.
     in_place: bool,
 }
 
-fn to_little(swap: SaSwap, value: &mut [u8], from: Endian) {
+fn to_little(swap: SaSwap, value: &mut Cow<'_, [u8]>, from: Endian) {
     // the swap that leaves values unchanged on this machine is the one that turns big-endian into little-endian on it,
     // and the reverse
     match from {
         Endian::Little => {}
-        Endian::Big if Endian::NATIVE == Endian::Little => swap.to_native(value, from),
-        Endian::Big => swap.to_native(value, Endian::Little),
+        Endian::Big if Endian::NATIVE == Endian::Little => swap.to_native(value.to_mut(), from),
+        Endian::Big => swap.to_native(value.to_mut(), Endian::Little),
     }
 }
 
@@ -135,12 +135,41 @@ impl SaTable {
     /// When the file's attributes cannot be read; [`Error::Refused`] for a value of a wrong length, for attributes that take more
     /// than a spill block, and for new attributes of a file of ZPL before 5.
     pub fn update(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
+        if let Some(starts) = self.places_of(object, values) {
+            self.register(tx)?;
+            let runs: Vec<(usize, &[u8])> =
+                starts.into_iter().zip(values).map(|(at, (_, value))| (at, &**value)).collect();
+            return object.patch_bonus(tx, &runs);
+        }
         let object = object.reload()?;
         match object.phys().bonus_type {
             ObjectType::SA => self.update_sa(tx, &object, values),
             ObjectType::ZNODE => update_znode(tx, &object, values),
             found => Err(wrong_type(&object, found)),
         }
+    }
+
+    /// Returns the offsets of the values in the bonus buffer of a file, if all are there, with these lengths and in the byte order of this machine.
+    fn places_of(&self, object: &Object, values: &[SaValue<'_>]) -> Option<Vec<usize>> {
+        let dnode = object.live()?.state.read();
+        let phys = &dnode.newest;
+        if phys.bonus_type != ObjectType::SA || Endian::NATIVE != Endian::Little {
+            return None;
+        }
+        let header = SaHeader::decode(&phys.bonus).ok()?.filter(|header| header.endian == Endian::Little)?;
+        let state = self.state().read();
+        let layout = state.layout(header.layout)?;
+        let mut found: Vec<Option<usize>> = vec![None; values.len()];
+        let numbers: Vec<u16> = values.iter().map(|(attr, _)| state.attrs.get(attr).copied()).collect::<Option<_>>()?;
+        for place in layout.places(&header, &phys.bonus) {
+            let (field, place) = place.ok()?;
+            for ((found, number), (_, value)) in found.iter_mut().zip(&numbers).zip(values) {
+                if *number == field.number && value.len() == place.len() {
+                    found.get_or_insert(place.start);
+                }
+            }
+        }
+        found.into_iter().collect()
     }
 
     /// Sets all attributes of a file, in this order: the file has no others afterwards. The type of its bonus buffer
@@ -151,7 +180,7 @@ impl SaTable {
     pub fn replace_all(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
         let object = object.reload()?;
         self.register(tx)?;
-        let pieces: Result<Vec<Piece>, Error> = values.iter().map(|value| self.piece(&object, value)).collect();
+        let pieces: Result<Vec<Piece<'_>>, Error> = values.iter().map(|value| self.piece(&object, value)).collect();
         self.build(tx, &object, &pieces?)
     }
 
@@ -164,7 +193,9 @@ impl SaTable {
         if object.phys().bonus_type != ObjectType::SA {
             return Err(wrong_type(&object, object.phys().bonus_type));
         }
-        let (bonus, spill) = self.take_both(&object)?;
+        let spill = object.spill()?;
+        let bonus = self.take(&object, object.bonus())?;
+        let spill = spill.as_ref().map(|spill| self.take(&object, spill)).transpose()?;
         let numbers: Vec<u16> = {
             let state = self.state().read();
             attrs.iter().filter_map(|attr| state.attrs.get(attr).copied()).collect()
@@ -176,7 +207,7 @@ impl SaTable {
         if pieces.len() == before { Ok(()) } else { self.build(tx, &object, &pieces) }
     }
 
-    fn piece(&self, object: &Object, (attr, value): &SaValue<'_>) -> Result<Piece, Error> {
+    fn piece<'v>(&self, object: &Object, (attr, value): &'v SaValue<'_>) -> Result<Piece<'v>, Error> {
         let field = {
             let state = self.state().read();
             state.attrs.get(attr).and_then(|number| state.fields.get(number)).copied()
@@ -186,7 +217,7 @@ impl SaTable {
         if wrong || value.len() > usize::from(u16::MAX) {
             return Err(refused(object, "length of an attribute", value.len() as u64));
         }
-        let mut value = value.to_vec();
+        let mut value = Cow::Borrowed(&**value);
         if Endian::NATIVE == Endian::Big {
             to_little(field.swap, &mut value, Endian::Big);
         }
@@ -194,7 +225,7 @@ impl SaTable {
     }
 
     /// Splits a buffer that begins with a header into its pieces.
-    fn take(&self, object: &Object, buf: &[u8]) -> Result<Taken, Error> {
+    fn take<'b>(&self, object: &Object, buf: &'b [u8]) -> Result<Taken<'b>, Error> {
         let mut taken = Taken { pieces: Vec::new(), starts: Vec::new(), in_place: true };
         let Some(header) = SaHeader::decode(buf).map_err(|source| object.format(source))? else { return Ok(taken) };
         let layout: Arc<Layout> = self
@@ -204,22 +235,16 @@ impl SaTable {
         for place in layout.places(&header, buf) {
             let (field, place) = place.map_err(|len| object.corrupt("length of an attribute", len as u64))?;
             taken.starts.push(place.start);
-            let mut value = buf.get(place).unwrap_or_default().to_vec();
+            let mut value = Cow::Borrowed(buf.get(place).unwrap_or_default());
             to_little(field.swap, &mut value, header.endian);
             taken.pieces.push(Piece { number: field.number, variable: field.length == 0, value });
         }
         Ok(taken)
     }
 
-    fn take_both(&self, object: &Object) -> Result<(Taken, Option<Taken>), Error> {
-        let bonus = self.take(object, object.bonus())?;
-        let spill = object.spill()?.map(|spill| self.take(object, &spill)).transpose()?;
-        Ok((bonus, spill))
-    }
-
     fn update_sa(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
         self.register(tx)?;
-        let new: Result<Vec<Piece>, Error> = values.iter().map(|value| self.piece(object, value)).collect();
+        let new: Result<Vec<Piece<'_>>, Error> = values.iter().map(|value| self.piece(object, value)).collect();
         let new = new?;
         let bonus = self.take(object, object.bonus())?;
         if bonus.in_place
@@ -234,8 +259,8 @@ impl SaTable {
             && bonus.in_place
             && spill.in_place
         {
-            let stands = |taken: &Taken, piece: &Piece| taken.pieces.iter().any(|old| fits(old, piece));
-            let (here, there): (Vec<&Piece>, Vec<&Piece>) = new.iter().partition(|piece| stands(&bonus, piece));
+            let stands = |taken: &Taken<'_>, piece: &Piece<'_>| taken.pieces.iter().any(|old| fits(old, piece));
+            let (here, there): (Vec<&Piece<'_>>, Vec<&Piece<'_>>) = new.iter().partition(|piece| stands(&bonus, piece));
             if there.iter().all(|piece| stands(spill, piece)) {
                 let both = changed_in_place(&bonus, object.bonus(), here).zip(changed_in_place(spill, buf, there));
                 return match both {
@@ -262,13 +287,18 @@ impl SaTable {
     /// When the layouts cannot be read or written.
     pub fn enter_layouts(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
         self.register(tx)?;
-        let pieces = values.iter().map(|value| self.piece(object, value)).collect::<Result<Vec<Piece>, Error>>()?;
+        let pieces = values.iter().map(|value| self.piece(object, value)).collect::<Result<Vec<Piece<'_>>, Error>>()?;
         self.layouts_of(tx, object, Plan::of(object, &pieces).split(&pieces)).map(drop)
     }
 
     /// Returns the layouts of the attributes in the bonus buffer and of those in the spill block.
-    fn layouts_of(&self, tx: &Tx, object: &Object, (front, back): (&[Piece], &[Piece])) -> Result<[u16; 2], Error> {
-        let layout = |pieces: &[Piece]| -> Result<u16, Error> {
+    fn layouts_of(
+        &self,
+        tx: &Tx,
+        object: &Object,
+        (front, back): (&[Piece<'_>], &[Piece<'_>]),
+    ) -> Result<[u16; 2], Error> {
+        let layout = |pieces: &[Piece<'_>]| -> Result<u16, Error> {
             let numbers: Vec<u16> = pieces.iter().map(|piece| piece.number).collect();
             self.layout_number(tx, object, &numbers)
         };
@@ -276,7 +306,7 @@ impl SaTable {
     }
 
     /// Rebuilds the bonus buffer and the spill block.
-    fn build(&self, tx: &Tx, object: &Object, pieces: &[Piece]) -> Result<(), Error> {
+    fn build(&self, tx: &Tx, object: &Object, pieces: &[Piece<'_>]) -> Result<(), Error> {
         let (room, plan) = (room_of(object), Plan::of(object, pieces));
         if plan.spill_at.is_some() && room < BLKPTR_SIZE {
             return Err(refused(object, "room for the pointer to a spill block", room as u64));
@@ -316,11 +346,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(object: &Object, pieces: &[Piece]) -> Plan {
+    fn of(object: &Object, pieces: &[Piece<'_>]) -> Plan {
         Plan::new(pieces, room_of(object))
     }
 
-    fn new(pieces: &[Piece], room: usize) -> Plan {
+    fn new(pieces: &[Piece<'_>], room: usize) -> Plan {
         let (mut total, mut header, mut extra) = (0usize, HEADER, 0);
         let (mut variable, mut could, mut spills) = (0, None, false);
         for (n, piece) in pieces.iter().enumerate() {
@@ -355,7 +385,7 @@ impl Plan {
     }
 
     /// The attributes of the bonus buffer, and those of the spill block.
-    fn split<'p>(&self, pieces: &'p [Piece]) -> (&'p [Piece], &'p [Piece]) {
+    fn split<'p, 'v>(&self, pieces: &'p [Piece<'v>]) -> (&'p [Piece<'v>], &'p [Piece<'v>]) {
         pieces.split_at(self.spill_at.unwrap_or(pieces.len()).min(pieces.len()))
     }
 }
@@ -367,7 +397,7 @@ fn room_of(object: &Object) -> usize {
 }
 
 /// A header, and the pieces behind it.
-fn pack(pieces: &[Piece], layout: u16) -> Vec<u8> {
+fn pack(pieces: &[Piece<'_>], layout: u16) -> Vec<u8> {
     let variable = pieces.iter().filter(|piece| piece.variable).count();
     let header = SaHeader::data_offset(variable);
     let mut out = vec![0; header];
@@ -386,12 +416,16 @@ fn pack(pieces: &[Piece], layout: u16) -> Vec<u8> {
     out
 }
 
-fn fits(old: &Piece, new: &Piece) -> bool {
+fn fits(old: &Piece<'_>, new: &Piece<'_>) -> bool {
     old.number == new.number && old.value.len() == new.value.len()
 }
 
 /// The buffer with these pieces changed, if each exists there with the same length.
-fn changed_in_place<'a>(taken: &Taken, buf: &[u8], pieces: impl IntoIterator<Item = &'a Piece>) -> Option<Vec<u8>> {
+fn changed_in_place<'a, 'v: 'a>(
+    taken: &Taken<'_>,
+    buf: &[u8],
+    pieces: impl IntoIterator<Item = &'a Piece<'v>>,
+) -> Option<Vec<u8>> {
     let mut out = buf.to_vec();
     for piece in pieces {
         let n = taken.pieces.iter().position(|old| fits(old, piece))?;
@@ -469,8 +503,9 @@ mod tests {
         let (os, master, table) = pool.with_attributes(&tx);
         let file = file(&os, &tx, 1);
         let value = |attr: Attr, n: u64| (attr, Cow::Owned(words(&[n])));
-        let piece = |attr, n| table.piece(&file, &value(attr, n)).unwrap();
-        let (front, back) = ([piece(Attr::Mode, 1), piece(Attr::Size, 2)], [piece(Attr::Links, 3)]);
+        let values = [value(Attr::Mode, 1), value(Attr::Size, 2), value(Attr::Links, 3)];
+        let [mode, size, links] = values.each_ref().map(|value| table.piece(&file, value).unwrap());
+        let (front, back) = ([mode, size], [links]);
         let [bonus, spill] = table.layouts_of(&tx, &file, (&front, &back)).unwrap();
         let mut spill = pack(&back, spill);
         spill.resize(512, 0);

@@ -34,6 +34,19 @@ pub(super) enum Block {
     Own(Vec<u8>),
 }
 
+impl Block {
+    /// Returns a copy that can be changed: this one, if it is a copy already.
+    pub(super) fn own(&mut self) -> &mut Vec<u8> {
+        if let Block::Shared(buf) = self {
+            *self = Block::Own(buf.to_vec());
+        }
+        match self {
+            Block::Own(bytes) => bytes,
+            Block::Shared(_) => panic!("a block that was copied is not a copy"),
+        }
+    }
+}
+
 impl Deref for Block {
     type Target = [u8];
 

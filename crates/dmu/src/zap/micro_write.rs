@@ -91,11 +91,9 @@ impl Micro {
             if size as u64 > most || !size.is_multiple_of(STEP) {
                 return Ok(None);
             }
+            // the block grows with its size
             to.set_block_size(size)?;
-            let mut block = self.block.to_vec();
-            block.resize(size, 0);
-            to.write(0, block.clone())?;
-            self.block = Block::Own(block);
+            self.block.own().resize(size, 0);
             self.rotor = capacity;
         }
         let capacity = self.capacity();
@@ -112,8 +110,10 @@ impl Micro {
     pub(super) fn remove(&mut self, to: &Target<'_>, name: &[u8]) -> Result<bool, Error> {
         let Some(place) = self.place_of(self.hash_of(name), name) else { return Ok(false) };
         self.set_slot(to, place.slot, &[0; MZAP_ENT_LEN])?;
-        if let Some(places) = self.index.get_mut() {
-            places.retain(|other| *other != place);
+        if let Some(places) = self.index.get_mut()
+            && let Ok(n) = places.binary_search(&place)
+        {
+            places.remove(n);
         }
         Ok(true)
     }

@@ -162,7 +162,8 @@ impl Zfs {
             }
             return Err(error.into());
         }
-        let node = Znode::new(object, attrs);
+        // the handle is one of the dnode with the attributes, of which there is no other copy then
+        let node = Znode::new(object.reload().unwrap_or(object), attrs);
         if let Some(zap) = zap {
             node.set_dir(zap);
         }

@@ -131,6 +131,13 @@ impl Slot {
         self
     }
 
+    /// Returns the file system, which is not suspended until this is dropped; `None` if it is, or is not there.
+    pub(super) fn enter(&self) -> Option<LivePin> {
+        let entered = self.owner.enter()?;
+        let zfs = self.owner.state.lock().zfs.clone()?;
+        Some(LivePin { zfs, entered })
+    }
+
     pub(super) fn is_stale(&self) -> bool {
         // it changes while nothing is pinned
         self.stale.load(Ordering::Relaxed)
@@ -192,7 +199,7 @@ impl Pin {
 }
 
 /// As [`Pin`], of the file system itself.
-struct LivePin {
+pub(super) struct LivePin {
     // dropped before the operation is counted as ended
     zfs: Zfs,
     entered: Entered,
@@ -207,6 +214,10 @@ impl Deref for LivePin {
 }
 
 impl LivePin {
+    pub(super) fn zfs(&self) -> &Zfs {
+        &self.zfs
+    }
+
     fn open(&self, cred: &Cred, id: ObjectId, mask: u8) -> Result<Handle, Error> {
         let handle = Vfs::open(&self.zfs, cred, id, mask)?;
         let generation = self.zfs.getattr(id)?.generation;

@@ -1,14 +1,21 @@
 //! Freeing files without a name (OpenZFS: `zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_purgedir`, `zfs_rmnode`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{ObjectId, tunable};
 use dmu::{Object, Tx};
 
+use super::hold::Ask;
 use super::names::entry_word;
 use super::steps::Steps;
-use super::{Zfs, Znode};
+use super::{SMALL_CHANGE, Zfs, Znode};
 use crate::{DirEntry, Error, FileFlags, Kind};
+
+/// The most files that are freed in one transaction.
+const TOGETHER: usize = 64;
+/// The most blocks of a file that is freed together with others: a sync has each block that is freed in memory.
+const SMALL_BLOCKS: u64 = 1024;
 
 impl Zfs {
     /// Enters a file that has just lost its last name in the unlinked set.
@@ -50,11 +57,62 @@ impl Zfs {
             return;
         }
         loop {
-            let Some(id) = self.0.reap.lock().pop() else { return };
-            if self.free_node(id).is_err() {
-                self.0.nodes.remove(id);
+            let ids = {
+                let mut reap = self.0.reap.lock();
+                let left = reap.len().saturating_sub(TOGETHER);
+                reap.split_off(left)
+            };
+            if ids.is_empty() {
+                return;
+            }
+            let (small, others): (Vec<ObjectId>, Vec<ObjectId>) =
+                if ids.len() > 1 { ids.into_iter().partition(|id| self.is_small(*id)) } else { (Vec::new(), ids) };
+            let alone = self.free_small(&small).unwrap_or(small).into_iter().chain(others);
+            for id in alone {
+                if self.free_node(id).is_err() {
+                    self.0.nodes.remove(id);
+                }
             }
         }
+    }
+
+    /// Does `work`, and frees the files that have no name and are let go of in it together.
+    pub(super) fn reap_together(&self, work: impl FnOnce()) {
+        self.0.batches.fetch_add(1, Ordering::SeqCst);
+        work();
+        self.0.batches.fetch_sub(1, Ordering::SeqCst);
+        self.reap();
+    }
+
+    /// True if a file can be freed in one step, together with others.
+    fn is_small(&self, id: ObjectId) -> bool {
+        self.znode(id).is_ok_and(|node| {
+            let (kind, hidden) = node.with_attrs(|attrs| (attrs.kind(), attrs.xattr_dir));
+            kind != Kind::Directory && hidden.is_none() && node.object().nblocks() <= SMALL_BLOCKS
+        })
+    }
+
+    /// Frees files in one transaction. Returns those that could not be freed.
+    fn free_small(&self, ids: &[ObjectId]) -> Result<Vec<ObjectId>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let objects = [ids, &[self.0.unlinked.object().id()]].concat();
+        let bytes = SMALL_CHANGE.saturating_mul(ids.len() as u64);
+        let place = self.place(&Ask { netfree: true, ..self.ask(bytes, &objects) })?;
+        let mut left = Vec::new();
+        for id in ids {
+            let freed = self.whole(&place, |steps| {
+                steps.remove_number(&self.0.unlinked, *id)?;
+                Ok(self.fs().objset().free_object(steps.tx(), *id)?)
+            });
+            match freed {
+                Ok(()) => self.0.nodes.remove(*id),
+                Err(_) => left.push(*id),
+            }
+        }
+        self.0.stats.unlinked((ids.len() - left.len()) as u64);
+        Ok(left)
     }
 
     /// Frees the files of the unlinked set, none of which can be open yet, but for those that somebody keeps who has let go of the file system. A set

@@ -307,6 +307,18 @@ impl Handle {
         matches!(&self.held, Held::Slot(slot) if slot.is_stale())
     }
 
+    /// Drops many handles of one mount. Files among them that have no name and are not held any more are freed together.
+    pub fn release_all(handles: Vec<Handle>) {
+        let entered = handles.iter().find_map(|handle| match &handle.held {
+            Held::Slot(slot) => slot.enter(),
+            _ => None,
+        });
+        match &entered {
+            Some(entered) => entered.zfs().reap_together(|| drop(handles)),
+            None => drop(handles),
+        }
+    }
+
     /// Lets go of the file system that it is of, and not of the file.
     pub(super) fn let_go(self) {
         if let Held::Open(open) = self.held {

@@ -243,7 +243,8 @@ impl Znode {
         let mut state = self.state.write();
         let mut attrs = state.attrs.clone();
         let result = change(&mut attrs)?;
-        let mut values = differences(&state.attrs, &attrs);
+        let changes = Changes::between(&state.attrs, &attrs);
+        let mut values = changes.values();
         values.extend(others.iter().cloned());
         if state.attrs.projid.is_none() && attrs.projid.is_some() {
             zfs.add_project(tx, self, &values)?;
@@ -282,34 +283,65 @@ pub(crate) fn state_changed(attrs: &mut Attrs, now: Time) {
     attrs.seq = attrs.seq.map(|seq| seq.wrapping_add(1));
 }
 
-/// Returns the attributes to write so that `old` becomes `new`.
-fn differences(old: &Attrs, new: &Attrs) -> Vec<SaValue<'static>> {
-    let mut out = Vec::with_capacity(6);
-    let mut word = |attr, old: Option<u64>, new: Option<u64>| {
+/// Attributes to write.
+#[derive(Default)]
+struct Changes {
+    /// Their values, in the byte order of this machine.
+    bytes: Vec<u8>,
+    /// Which, and the ends of their values.
+    attrs: Vec<(Attr, usize)>,
+}
+
+impl Changes {
+    /// Returns those that make `old` become `new`.
+    fn between(old: &Attrs, new: &Attrs) -> Changes {
+        let mut out = Changes { bytes: Vec::with_capacity(64), attrs: Vec::with_capacity(6) };
+        out.word(Attr::Mode, Some(old.mode.into()), Some(new.mode.into()));
+        out.word(Attr::Size, Some(old.size), Some(new.size));
+        out.word(Attr::Gen, Some(old.generation), Some(new.generation));
+        out.word(Attr::Uid, Some(old.owner.0), Some(new.owner.0));
+        out.word(Attr::Gid, Some(old.group.0), Some(new.group.0));
+        out.word(Attr::Parent, Some(old.parent.0), Some(new.parent.0));
+        out.word(Attr::Flags, Some(old.flags.0), Some(new.flags.0));
+        out.word(Attr::Links, Some(old.links), Some(new.links));
+        out.word(Attr::Xattr, Some(old.xattr_dir.0), Some(new.xattr_dir.0));
+        out.word(Attr::Projid, old.projid, new.projid);
+        out.word(Attr::Rdev, old.rdev, new.rdev);
+        out.word(Attr::Seq, old.seq, new.seq);
+        out.time(Attr::Atime, old.atime, new.atime);
+        out.time(Attr::Mtime, old.mtime, new.mtime);
+        out.time(Attr::Ctime, old.ctime, new.ctime);
+        out.time(Attr::Crtime, old.crtime, new.crtime);
+        out
+    }
+
+    fn word(&mut self, attr: Attr, old: Option<u64>, new: Option<u64>) {
         if let Some(value) = new.filter(|_| new != old) {
-            out.push((attr, Cow::Owned(words(&[value]))));
+            self.put(attr, &[value]);
         }
-    };
-    word(Attr::Mode, Some(old.mode.into()), Some(new.mode.into()));
-    word(Attr::Size, Some(old.size), Some(new.size));
-    word(Attr::Gen, Some(old.generation), Some(new.generation));
-    word(Attr::Uid, Some(old.owner.0), Some(new.owner.0));
-    word(Attr::Gid, Some(old.group.0), Some(new.group.0));
-    word(Attr::Parent, Some(old.parent.0), Some(new.parent.0));
-    word(Attr::Flags, Some(old.flags.0), Some(new.flags.0));
-    word(Attr::Links, Some(old.links), Some(new.links));
-    word(Attr::Xattr, Some(old.xattr_dir.0), Some(new.xattr_dir.0));
-    word(Attr::Projid, old.projid, new.projid);
-    word(Attr::Rdev, old.rdev, new.rdev);
-    word(Attr::Seq, old.seq, new.seq);
-    let times = [
-        (Attr::Atime, old.atime, new.atime),
-        (Attr::Mtime, old.mtime, new.mtime),
-        (Attr::Ctime, old.ctime, new.ctime),
-        (Attr::Crtime, old.crtime, new.crtime),
-    ];
-    out.extend(times.into_iter().filter(|(_, old, new)| old != new).map(|(attr, _, new)| time_value(attr, new)));
-    out
+    }
+
+    fn time(&mut self, attr: Attr, old: Time, new: Time) {
+        if old != new {
+            self.put(attr, &[new.sec.cast_unsigned(), new.nsec.into()]);
+        }
+    }
+
+    fn put(&mut self, attr: Attr, words: &[u64]) {
+        words.iter().for_each(|word| self.bytes.extend_from_slice(&word.to_ne_bytes()));
+        self.attrs.push((attr, self.bytes.len()));
+    }
+
+    /// Returns them as values.
+    fn values(&self) -> Vec<SaValue<'_>> {
+        let mut start = 0;
+        let value = |(attr, end): &(Attr, usize)| {
+            let value = self.bytes.get(start..*end).unwrap_or_default();
+            start = *end;
+            (*attr, Cow::Borrowed(value))
+        };
+        self.attrs.iter().map(value).collect()
+    }
 }
 
 /// Encodes a time as an attribute.
@@ -323,9 +355,22 @@ pub(super) struct Nodes([Shard; SHARDS]);
 
 #[derive(Default)]
 struct Shard {
-    files: RwLock<HashMap<ObjectId, Arc<Znode>>>,
+    files: RwLock<Files>,
     /// Held while a file is loaded, so that no outdated copy is inserted.
     loading: Mutex<()>,
+}
+
+struct Files {
+    all: HashMap<ObjectId, Arc<Znode>>,
+    /// The number of files at which those that are not in use are dropped next: twice what is left of them each time, so that files in use are not looked
+    /// through for each one that comes.
+    full: usize,
+}
+
+impl Default for Files {
+    fn default() -> Files {
+        Files { all: HashMap::new(), full: KEEP }
+    }
 }
 
 impl Nodes {
@@ -336,23 +381,24 @@ impl Nodes {
     }
 
     pub(super) fn get(&self, id: ObjectId) -> Option<Arc<Znode>> {
-        self.shard(id).files.read().get(&id).cloned()
+        self.shard(id).files.read().all.get(&id).cloned()
     }
 
     /// Inserts a file.
     pub(super) fn insert(&self, node: Znode) -> Arc<Znode> {
         let node = Arc::new(node);
         let mut files = self.shard(node.id()).files.write();
-        if files.len() >= KEEP {
-            files.retain(|_, node| Arc::strong_count(node) > 1 || node.is_unlinked() || node.is_held());
+        if files.all.len() >= files.full {
+            files.all.retain(|_, node| Arc::strong_count(node) > 1 || node.is_unlinked() || node.is_held());
+            files.full = (2 * files.all.len()).max(KEEP);
         }
-        files.insert(node.id(), node.clone());
+        files.all.insert(node.id(), node.clone());
         node
     }
 
     /// Removes a file that no longer exists.
     pub(super) fn remove(&self, id: ObjectId) {
-        self.shard(id).files.write().remove(&id);
+        self.shard(id).files.write().all.remove(&id);
     }
 }
 

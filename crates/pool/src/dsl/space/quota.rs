@@ -174,14 +174,14 @@ impl Spa {
         netfree: bool,
         objects: TxObjects,
     ) -> Result<Tx, Error> {
-        let reserve = |quota: Option<Arc<dyn Limits>>| {
-            self.reserve(Reservation { bytes, keeps: false, quota, objects: objects.clone() }, netfree)
+        let reservation = |quota| Reservation { bytes, keeps: false, quota, objects };
+        let Some(head) = self.dsl.open_datasets.get(objset.id()) else {
+            return self.reserve(reservation(None), netfree);
         };
-        let Some(head) = self.dsl.open_datasets.get(objset.id()) else { return reserve(None) };
         loop {
             let quota = self.quota(&head)?;
             match quota.verdict(bytes, netfree) {
-                Verdict::Go => return reserve(Some(quota)),
+                Verdict::Go => return self.reserve(reservation(Some(quota)), netfree),
                 Verdict::Wait => self.sync()?,
                 Verdict::Refuse(why) => return Err(self.over_limit(&head, why)),
             }
