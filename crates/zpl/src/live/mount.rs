@@ -8,7 +8,7 @@ use super::io::WriteBy;
 use super::{
     AclKind, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode, Zfs,
 };
-use crate::{Attrs, Error, ReadDir};
+use crate::{Attrs, Buf, Error, ReadDir};
 
 impl Vfs for Zfs {
     fn root(&self) -> ObjectId {
@@ -80,6 +80,10 @@ impl Vfs for Zfs {
     }
 
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
+    fn lend(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
+        self.lend_node(&*self.znode(id)?, offset, len)
+    }
+
         let node = self.znode(id)?;
         self.write_part(cred, &node, offset, data, WriteBy::Caller).map(|(wrote, _)| wrote)
     }

@@ -8,7 +8,7 @@ use super::ctldir::SnapshotInUse;
 use super::suspend::Slot;
 use super::{Open, Pin};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
-use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
+use crate::{Attrs, Buf, Error, FileFlags, Kind, ReadDir, Time};
 
 /// Rights of a caller beyond those that modes, ACLs and ownership give (Linux: `capabilities(7)`; the bits are those of `CapEff`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -496,6 +496,15 @@ pub trait Vfs: Send + Sync {
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
 
     /// Writes at an offset, or at the end. The caller's permission was checked at opening. A write that fails after its beginning was written
+    /// As [`Vfs::read`] of `len` bytes, without a copy: returns the memory that the bytes are in. `None` if they are not all in one piece of memory, and
+    /// have to be read.
+    ///
+    /// # Errors
+    /// As [`Vfs::read`].
+    fn lend(&self, _id: ObjectId, _offset: u64, _len: usize) -> Result<Option<Buf>, Error> {
+        Ok(None)
+    }
+
     /// returns how much was.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::live::{
     AclKind, Cred, Handle, Mounted, NewFile, Pin, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
     XattrMode,
 };
-use crate::{Attrs, Error, PosixAcl, ReadDir};
+use crate::{Attrs, Buf, Error, PosixAcl, ReadDir};
 
 /// Permissions of a mask.
 const MAY_WRITE: u8 = 2;
@@ -210,6 +210,10 @@ impl Vfs for Ctldir {
     }
 
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
+    fn lend(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
+        self.on_file(id, |vfs, id| vfs.lend(id, offset, len), no_contents)
+    }
+
         self.on_file(id, |vfs, id| vfs.write(cred, id, offset, data), no_contents)
     }
 
