@@ -1,6 +1,7 @@
 //! Requests about the contents of files.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use base::{Errno, ObjectId};
 use fuser::{
@@ -195,12 +196,28 @@ impl Served {
     /// Answers once a file is on stable storage. One caller writes the log for all that wait at a time; the requests of the others are answered by its thread.
     pub(crate) fn fsync(&self, file: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         let subject = self.opened_file(file, handle);
-        self.waiters.run(move || {
-            match subject.pin().and_then(|pinned| pinned.fsync(subject.id).map_err(|error| error.errno())) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(error)),
+        let pinned = match subject.pin() {
+            Ok(pinned) => Arc::new(pinned),
+            Err(error) => return reply.error(errno(error)),
+        };
+        let (id, held, waiters, open) = (subject.id, pinned.clone(), self.waiters.clone(), self.waiters.open_job());
+        let then = move |safe| {
+            drop(held);
+            if safe {
+                reply.ok();
+            } else {
+                waiters.run(move || {
+                    match subject.pin().and_then(|pinned| pinned.fsync(id).map_err(|error| error.errno())) {
+                        Ok(()) => reply.ok(),
+                        Err(error) => reply.error(errno(error)),
+                    }
+                });
             }
-        });
+            drop(open);
+        };
+        if let Some(lead) = pinned.fsync_then(id, Box::new(then)) {
+            self.waiters.run_near(move || lead.write());
+        }
     }
 
     pub(crate) fn copy_range(

@@ -87,7 +87,7 @@ impl Served {
             vfs,
             root,
             known: known.clone(),
-            waiters: Waiters::default(),
+            waiters: Waiters::new(options.threads),
             under_way: Arc::default(),
             below: Arc::new(Below::new(known, root)),
             acls,

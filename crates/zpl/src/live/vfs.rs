@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use base::ObjectId;
+use zil::write::{Lead, Then};
 
 use super::ctldir::SnapshotInUse;
 use super::suspend::Slot;
@@ -495,7 +496,6 @@ pub trait Vfs: Send + Sync {
     /// EISDIR, EIO.
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
 
-    /// Writes at an offset, or at the end. The caller's permission was checked at opening. A write that fails after its beginning was written
     /// As [`Vfs::read`] of `len` bytes, without a copy: returns the memory that the bytes are in. `None` if they are not all in one piece of memory, and
     /// have to be read.
     ///
@@ -505,6 +505,7 @@ pub trait Vfs: Send + Sync {
         Ok(None)
     }
 
+    /// Writes at an offset, or at the end. The caller's permission was checked at opening. A write that fails after its beginning was written
     /// returns how much was.
     ///
     /// # Errors
@@ -592,6 +593,14 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// EIO if the pool is suspended.
     fn fsync(&self, id: ObjectId) -> Result<(), Error>;
+
+    /// As [`Vfs::fsync`], for a caller that does not wait. `then` is called once, by this thread or another, and must not wait: with `true` if all is on
+    /// stable storage, with `false` if the caller has to wait, by [`Vfs::fsync`], which also tells of errors. If a batch is returned, it is for the caller to have
+    /// it [written](Lead::write) by a thread that may wait.
+    fn fsync_then(&self, _id: ObjectId, then: Then) -> Option<Lead> {
+        then(false);
+        None
+    }
 
     /// As [`Vfs::fsync`], for all files.
     ///

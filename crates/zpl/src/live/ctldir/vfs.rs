@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use base::ObjectId;
+use zil::write::{Lead, Then};
 
 use super::{At, ControlDir, Ctldir, Target, ids, shown, shown_attrs};
 use crate::live::{
@@ -209,11 +210,11 @@ impl Vfs for Ctldir {
         self.on_file(id, |vfs, id| vfs.read(id, offset, buf), no_contents)
     }
 
-    fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
     fn lend(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
         self.on_file(id, |vfs, id| vfs.lend(id, offset, len), no_contents)
     }
 
+    fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
         self.on_file(id, |vfs, id| vfs.write(cred, id, offset, data), no_contents)
     }
 
@@ -280,6 +281,16 @@ impl Vfs for Ctldir {
     fn fsync(&self, id: ObjectId) -> Result<(), Error> {
         let of_control = |dir: ControlDir| Err(Refusal::Invalid("a control directory is not synced").of(dir.id()));
         self.on_file(id, |vfs, id| vfs.fsync(id), of_control)
+    }
+
+    fn fsync_then(&self, id: ObjectId, then: Then) -> Option<Lead> {
+        match self.at(id) {
+            Ok(At::Live(id)) => self.live.fsync_then(id, then),
+            _ => {
+                then(false);
+                None
+            }
+        }
     }
 
     fn sync(&self) -> Result<(), Error> {
