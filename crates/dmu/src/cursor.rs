@@ -101,6 +101,18 @@ impl BlockCursor {
         self.object.tree_of(&dn).read_many(&there, Interest::Prefetch, &mut |blkid, _| done(blkid));
     }
 
+    /// Returns whether these blocks are in the cache, as far as that can be told without reading anything.
+    pub fn are_cached(&mut self, mut blocks: Range<u64>) -> bool {
+        let BlockCursor { object, cache, live, .. } = self;
+        let Some(dnode) = object.live() else {
+            let tree = object.tree();
+            return blocks.all(|blkid| is_cached(object, cache.known(&tree, blkid)));
+        };
+        let Some((dn, cache)) = live.settled(dnode) else { return false };
+        let tree = object.tree_of(dn);
+        blocks.all(|blkid| is_cached(object, cache.known(&tree, blkid)))
+    }
+
     /// As [`BlockCursor::block_uncached`] for many blocks, whose reads are under way together; holes are left out. `each` gets the blocks, ascending but
     /// for those that cannot be read.
     pub fn blocks_uncached(&mut self, blocks: Range<u64>, each: &mut dyn FnMut(u64, Result<Buf, Error>)) {
@@ -194,6 +206,30 @@ impl BlockCursor {
     /// As [`BlockCursor::read`].
     pub fn read_before(&mut self, offset: u64, buf: &mut [u8], end: u64) -> Result<(), Error> {
         self.read_blocks(offset, buf, Some(end))
+    }
+
+    /// Returns the `len` bytes from `offset` on without copying them, if they are in one block that has contents; `None` if they are not, and have to be
+    /// [read](BlockCursor::read_before). `end` is as there.
+    ///
+    /// # Errors
+    /// When the block cannot be read.
+    pub fn lend_before(&mut self, offset: u64, len: usize, end: u64) -> Result<Option<Buf>, Error> {
+        let (size, nblocks) = match self.object.live() {
+            Some(live) => {
+                let Seen { block_size, nblocks, .. } = self.live.see(live);
+                (block_size, nblocks)
+            }
+            None => (self.object.block_size(), self.object.nblocks()),
+        };
+        let Some(blkid) = offset.checked_div(size).filter(|blkid| *blkid < nblocks) else { return Ok(None) };
+        let skip = offset % size;
+        if len == 0 || skip.saturating_add(len as u64) > size {
+            return Ok(None);
+        }
+        let found = self.block_for(blkid, interest(offset, len, size, Some(end)))?;
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        // the block size may have grown since it was looked at: the block is then longer
+        Ok(found.and_then(|(block, _)| block.part(skip..skip.checked_add(len)?)))
     }
 
     /// Like [`BlockCursor::read`], without caching the data.
@@ -301,6 +337,11 @@ impl BlockCursor {
         out.resize(count, 0);
         Ok(out)
     }
+}
+
+/// Returns whether the block of a pointer that is known is in the cache, or takes no read.
+fn is_cached(object: &Object, pointer: Option<BlkPtr>) -> bool {
+    pointer.is_some_and(|bp| ArcKey::of(&bp).is_none_or(|key| object.zio().arc().holds(&key)))
 }
 
 /// The [`Interest`] in a block of `size` bytes of a reader that takes `take` bytes from `offset` on and will read up to

@@ -259,6 +259,15 @@ impl LevelCache {
         Ok(if bp.is_hole() { Child::Hole { level, bp: Some(bp) } } else { Child::Block(bp) })
     }
 
+    /// The pointer to a level-0 block, if that can be told without a read: it may be a hole.
+    pub(crate) fn known(&self, tree: &Tree<'_>, blkid: u64) -> Option<BlkPtr> {
+        let bp = tree.root(0, blkid)?;
+        if tree.top() == 0 {
+            return Some(bp);
+        }
+        self.nearest(tree, 0, blkid).filter(|(level, _)| *level == 0).map(|(_, bp)| bp)
+    }
+
     /// The lowest cached indirect block above the block, followed one step down: the level reached and the pointer there.
     fn nearest(&self, tree: &Tree<'_>, level: u8, blkid: u64) -> Option<(u8, BlkPtr)> {
         let fanout = tree.dn.fanout_shift();

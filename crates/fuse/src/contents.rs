@@ -1,6 +1,7 @@
 //! Requests about the contents of files.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use base::{Errno, ObjectId};
 use fuser::{
@@ -98,17 +99,29 @@ impl Served {
     }
 
     pub(crate) fn read(&self, (file, handle): (INodeNo, FileHandle), offset: u64, size: u32, reply: ReplyData) {
-        let subject = self.opened_file(file, handle);
+        let (subject, size) = (self.opened_file(file, handle), size as usize);
+        let pinned = match subject.pin() {
+            Ok(pinned) => pinned,
+            Err(error) => return reply.error(errno(error)),
+        };
+        match pinned.lend(subject.id, offset, size) {
+            Ok(Some(lent)) => {
+                drop(pinned);
+                return reply.data(&lent);
+            }
+            Ok(None) => {}
+            Err(error) => return reply.error(errno(error.errno())),
+        }
         BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
             let part = buffer.get_mut(..size).unwrap_or_default();
-            match subject.pin().and_then(|pinned| pinned.read(subject.id, offset, part).map_err(|error| error.errno()))
-            {
+            let done = pinned.read(subject.id, offset, part);
+            drop(pinned);
+            match done {
                 Ok(len) => reply.data(part.get(..len).unwrap_or_default()),
-                Err(error) => reply.error(errno(error)),
+                Err(error) => reply.error(errno(error.errno())),
             }
         });
     }
@@ -184,15 +197,31 @@ impl Served {
         }
     }
 
-    /// Waits in another thread until a file is on stable storage, and answers then.
+    /// Answers once a file is on stable storage. One caller writes the log for all that wait at a time; the requests of the others are answered by its thread.
     pub(crate) fn fsync(&self, file: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
         let subject = self.opened_file(file, handle);
-        self.waiters.run(move || {
-            match subject.pin().and_then(|pinned| pinned.fsync(subject.id).map_err(|error| error.errno())) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(error)),
+        let pinned = match subject.pin() {
+            Ok(pinned) => Arc::new(pinned),
+            Err(error) => return reply.error(errno(error)),
+        };
+        let (id, held, waiters, open) = (subject.id, pinned.clone(), self.waiters.clone(), self.waiters.open_job());
+        let then = move |safe| {
+            drop(held);
+            if safe {
+                reply.ok();
+            } else {
+                waiters.run(move || {
+                    match subject.pin().and_then(|pinned| pinned.fsync(id).map_err(|error| error.errno())) {
+                        Ok(()) => reply.ok(),
+                        Err(error) => reply.error(errno(error)),
+                    }
+                });
             }
-        });
+            drop(open);
+        };
+        if let Some(lead) = pinned.fsync_then(id, Box::new(then)) {
+            self.waiters.run_near(move || lead.write());
+        }
     }
 
     pub(crate) fn copy_range(

@@ -75,9 +75,15 @@
 //! are dropped if bits may have been cleared.
 //!
 //! # Waiting
-//! `fsync`, synchronous writes, copies of ranges and changes of sizes may take long, and many at a time make the intent log efficient. They are
-//! handed to threads of their own ([`waiters`]), as many as wait, up to a limit, beyond which they wait for a thread. Everything else is answered
-//! by the thread that took the request.
+//! Synchronous writes, copies of ranges and changes of sizes may take long, and many at a time make the intent log efficient. They are
+//! handed to threads of their own ([`waiters`]), as many as wait, up to a limit, beyond which they wait for a thread. Of the `fsync`s that come while the
+//! intent log is written nobody waits: the one who writes it next answers them all ([`zpl::live::Vfs::fsync_then`]). Half of the threads that take requests
+//! may do that themselves, as a thread that has to be woken costs more than the rest of an `fsync`; beyond these it is one of the other threads. Everything
+//! else is answered by the thread that took the request.
+//!
+//! # Copies
+//! What is read is sent to the kernel from the memory of the cache, if it is within one block ([`zpl::live::Vfs::lend`]); otherwise it is put together in a
+//! buffer of the thread.
 //!
 //! # The end
 //! A mount ends when it is unmounted, by [`Mount::unmount`] or by anybody else; the threads see the end of the device, and [`Mount::wait`]

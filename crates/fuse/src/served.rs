@@ -89,7 +89,7 @@ impl Served {
             vfs,
             root,
             known: known.clone(),
-            waiters: Waiters::default(),
+            waiters: Waiters::new(options.threads),
             leaving: Arc::default(),
             under_way: Arc::default(),
             below: Arc::new(Below::new(known, root)),

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -18,11 +19,14 @@ const IDLE: Duration = Duration::from_secs(2);
 type Job = Box<dyn FnOnce(bool) + Send>;
 
 /// The threads.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Waiters(Arc<Pool>);
 
 #[derive(Default)]
 struct Pool {
+    /// The number of jobs that threads which answer requests run themselves, and how many of these there may be at a time.
+    near: AtomicUsize,
+    near_max: usize,
     state: Mutex<State>,
     /// A job is there, for a thread that waits for one.
     given: Condvar,
@@ -41,6 +45,28 @@ struct State {
 }
 
 impl Waiters {
+    /// Threads for the requests that `answering` threads take.
+    pub(crate) fn new(answering: usize) -> Waiters {
+        Waiters(Arc::new(Pool { near_max: answering / 2, ..Pool::default() }))
+    }
+
+    /// Counts a job that is done elsewhere, until this is dropped.
+    pub(crate) fn open_job(&self) -> OpenJob {
+        OpenJob::new(&self.0)
+    }
+
+    /// As [`Waiters::run`], for a job that a thread which answers requests may run itself, as long as half of these threads are left for others: another
+    /// thread need not be woken for it.
+    pub(crate) fn run_near(&self, job: impl FnOnce() + Send + 'static) {
+        let most = self.0.near_max;
+        let one_more = |near: usize| (near < most).then_some(near + 1);
+        if self.0.near.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+            return self.run(job);
+        }
+        let _near = Near(&self.0.near);
+        job();
+    }
+
     /// Waits until all jobs are done.
     pub(crate) fn wait_idle(&self) {
         let mut state = self.0.state.lock();
@@ -94,8 +120,17 @@ impl Waiters {
     }
 }
 
+/// A job that is run by a thread which answers requests.
+struct Near<'a>(&'a AtomicUsize);
+
+impl Drop for Near<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A job that is not done.
-struct OpenJob(Arc<Pool>);
+pub(crate) struct OpenJob(Arc<Pool>);
 
 impl OpenJob {
     fn new(pool: &Arc<Pool>) -> OpenJob {
@@ -168,6 +203,25 @@ mod tests {
         }
         waiters.wait_idle();
         assert!(waiters.0.state.lock().threads <= 60 && waiters.0.state.lock().open == 0);
+    }
+
+    #[test]
+    fn half_of_the_threads_that_answer_may_run_jobs_themselves() {
+        let (waiters, here) = (Waiters::new(3), std::thread::current().id());
+        let (tell, told) = std::sync::mpsc::channel();
+        let job = || {
+            let tell = tell.clone();
+            move || tell.send(std::thread::current().id()).unwrap()
+        };
+        for _ in 0..2 {
+            waiters.run_near(job());
+            assert_eq!(told.try_recv(), Ok(here));
+        }
+        let (inner, second) = (waiters.clone(), job());
+        waiters.run_near(move || inner.run_near(second));
+        assert_ne!(told.recv().unwrap(), here);
+        Waiters::new(1).run_near(job());
+        assert_ne!(told.recv().unwrap(), here);
     }
 
     /// Who hands over a job does not wait for those of others, however many there are.

@@ -70,5 +70,6 @@ pub use reader::{Piece, Reader};
 pub use resolver::{Control, Resolved, Resolver};
 pub use used::UsedByBonus;
 pub use xattr::{MAX_XATTR_SIZE, Xattr, decode_dxattr, linux_name};
+pub use zio::Buf;
 pub use zvol::Zvol;
 pub use zvol::extents::Extent;

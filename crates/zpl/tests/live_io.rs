@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use scratch::Scratch;
 use zpl::Kind;
 use zpl::create::FsProps;
-use zpl::live::{Cred, NewFile, SetAttr, Zfs};
+use zpl::live::{Cred, NewFile, SetAttr, Vfs, Zfs};
 
 const ROOT: Cred = Cred::ROOT;
 
@@ -23,6 +23,12 @@ fn all(zfs: &Zfs, id: ObjectId) -> Vec<u8> {
     let mut buf = vec![0xee; size + 10];
     assert_eq!(zfs.read(id, 0, &mut buf).unwrap(), size);
     buf.truncate(size);
+    for at in (0..size).step_by(1777) {
+        let end = size.min(at + 1500);
+        if let Some(lent) = zfs.lend(id, at as u64, 1500).unwrap() {
+            assert!(*lent == buf[at..end], "lent from {at}");
+        }
+    }
     buf
 }
 
@@ -94,6 +100,34 @@ fn large_records_and_large_writes_come_back() {
     drop(zfs);
     scratch.again();
     assert!(all(&scratch.zfs(), id) == data);
+    scratch.close();
+}
+
+#[test]
+fn what_is_lent_stays_as_it_was() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", 4096)]);
+    let zfs = scratch.zfs();
+    let id = file(&zfs, "a");
+    let first = noise(1, 10_000);
+    zfs.write(&ROOT, id, 0, &first).unwrap();
+    for synced in [false, true] {
+        let lent = zfs.lend(id, 4096, 4096).unwrap().unwrap();
+        assert!(*lent == first[4096..8192]);
+        assert_eq!(zfs.lend(id, 4000, 200).unwrap(), None, "of two blocks");
+        let end = zfs.lend(id, 8192, 4096).unwrap().unwrap();
+        assert!(*end == first[8192..], "up to the end of the file");
+        Zfs::write(&zfs, &ROOT, id, 5000, b"changed").unwrap();
+        zfs.spa().sync().unwrap();
+        assert!(*lent == first[4096..8192]);
+        assert_eq!(zfs.lend(id, 5000, 7).unwrap().unwrap()[..], *b"changed");
+        Zfs::write(&zfs, &ROOT, id, 5000, &first[5000..5007]).unwrap();
+        if synced {
+            zfs.spa().sync().unwrap();
+        }
+    }
+    cut(&zfs, id, 100_000);
+    assert_eq!(zfs.lend(id, 20_000, 10).unwrap(), None, "a hole is in no memory");
+    drop(zfs);
     scratch.close();
 }
 

@@ -219,6 +219,12 @@ impl LiveCache {
         &mut self.cache
     }
 
+    /// The dnode on disk and the cache of its tree, if all of it is on disk.
+    pub(crate) fn settled(&mut self, live: &LiveDnode) -> Option<(&DnodePhys, &LevelCache)> {
+        let seen = self.see(live);
+        self.dn.as_deref().filter(|_| seen.settled).map(|dn| (dn, &self.cache))
+    }
+
     /// As [`LevelCache::damaged`], in the tree that was searched last.
     pub(crate) fn damaged(&mut self, object: &Object) -> Range<u64> {
         match self.dn.clone() {

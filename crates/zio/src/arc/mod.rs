@@ -143,6 +143,13 @@ impl ArcCache {
         self.shard(hash)?.lock().peek(key, hash)
     }
 
+    /// Returns whether the data of `key` is there. It counts as no use of it.
+    #[must_use]
+    pub fn holds(&self, key: &ArcKey) -> bool {
+        let hash = key.hash(self.secret);
+        self.shard(hash).is_some_and(|shard| shard.lock().holds(key, hash))
+    }
+
     /// The data of `key`, for a reader of a block that is not to be cached: a staged copy is dropped if this is its
     /// `last` read. A copy cached for other readers keeps its list position.
     #[must_use]

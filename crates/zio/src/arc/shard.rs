@@ -71,6 +71,11 @@ impl Shard {
         data
     }
 
+    pub(super) fn holds(&self, key: &ArcKey, hash: u64) -> bool {
+        let entry = self.find(key, hash).and_then(|index| self.slab.get(index));
+        entry.is_some_and(|entry| entry.data.is_some())
+    }
+
     pub(super) fn peek(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
         let data = self.slab.get(self.find(key, hash)?)?.data.clone();
         self.stats.uncached_hits += u64::from(data.is_some());

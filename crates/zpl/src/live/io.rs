@@ -14,7 +14,8 @@
 use std::sync::Arc;
 
 use base::{Errno, ObjectId};
-use dmu::Tx;
+use dmu::{BlockCursor, Tx};
+use zio::Buf;
 
 use super::hold::Owed;
 use super::rangelock::RangeGuard;
@@ -62,8 +63,20 @@ pub(crate) fn lost_setid(attrs: &Attrs, cred: &Cred) -> u32 {
     attrs.mode & (S_ISUID | if loses_gid { S_ISGID } else { 0 })
 }
 
-/// Reads the current contents; returns the number of bytes.
-fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<(usize, Times), Error> {
+/// A read of a file that is to be carried out.
+#[derive(Clone, Copy)]
+struct Wanted {
+    offset: u64,
+    len: usize,
+}
+
+/// Has `read` read the current contents: it gets the number of bytes that there are, and the end of the file. Returns both and what it returned.
+fn read_now<R>(
+    reader: &mut Reader,
+    node: &Znode,
+    wanted: Wanted,
+    read: &mut impl FnMut(&mut BlockCursor, usize, u64) -> Result<R, Error>,
+) -> Result<(usize, Times, R), Error> {
     let Look { kind, size, flags, times } = reader.look(node);
     if kind != Kind::File {
         expect_file(node)?;
@@ -71,12 +84,9 @@ fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> R
     if flags.has(FileFlags::AV_QUARANTINED) {
         return Err(Refusal::Denied.of(node.id()));
     }
-    let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let len = left.min(buf.len());
-    if let Some(part) = buf.get_mut(..len).filter(|part| !part.is_empty()) {
-        reader.cursor.read_before(offset, part, size)?;
-    }
-    Ok((len, times))
+    let left = usize::try_from(size.saturating_sub(wanted.offset)).unwrap_or(usize::MAX);
+    let len = left.min(wanted.len);
+    Ok((len, times, read(&mut reader.cursor, len, size)?))
 }
 
 /// Who writes to a file.
@@ -104,31 +114,68 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::read`].
     pub fn read_node(&self, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let wanted = Wanted { offset, len: buf.len() };
+        self.read_by(node, wanted, |cursor, len, size| match buf.get_mut(..len) {
+            Some(part) if !part.is_empty() => Ok(Some(cursor.read_before(offset, part, size).map(|()| len)?)),
+            _ => Ok(Some(len)),
+        })
+        .map(|read| read.unwrap_or(0))
+    }
+
+    /// As [`Zfs::read_node`], without a copy: the bytes in the memory that the cache or the change of a txg has them in. `None` if they are not in one
+    /// block, or in none.
+    ///
+    /// # Errors
+    /// As [`Zfs::read_node`].
+    pub(crate) fn lend_node(&self, node: &Znode, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
+        let size = node.object().block_size();
+        let last = offset.saturating_add(len as u64).saturating_sub(1);
+        if len == 0 || offset.checked_div(size) != last.checked_div(size) {
+            return Ok(None);
+        }
+        self.read_by(node, Wanted { offset, len }, |cursor, len, size| Ok(cursor.lend_before(offset, len, size)?))
+    }
+
+    /// Has `read` read, and counts it if it did.
+    fn read_by<R>(
+        &self,
+        node: &Znode,
+        wanted: Wanted,
+        mut read: impl FnMut(&mut BlockCursor, usize, u64) -> Result<Option<R>, Error>,
+    ) -> Result<Option<R>, Error> {
         self.0.readers.with(node, |reader| {
-            let (len, times) = self.read_as(reader, node, offset, buf)?;
-            if len > 0 {
-                self.accessed(node, &times);
+            let (len, times, done) = self.read_as(reader, node, wanted, &mut read)?;
+            if done.is_some() {
+                if len > 0 {
+                    self.accessed(node, &times);
+                }
+                self.0.stats.read(len as u64);
             }
-            self.0.stats.read(len as u64);
-            Ok(len)
+            Ok(done)
         })
     }
 
     /// Reads without the lock, and again with it if the contents have changed meanwhile.
-    fn read_as(&self, reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<(usize, Times), Error> {
+    fn read_as<R>(
+        &self,
+        reader: &mut Reader,
+        node: &Znode,
+        wanted: Wanted,
+        read: &mut impl FnMut(&mut BlockCursor, usize, u64) -> Result<R, Error>,
+    ) -> Result<(usize, Times, R), Error> {
         let Look { kind, size, .. } = reader.look(node);
-        let len = size.saturating_sub(offset).min(buf.len() as u64);
+        let len = size.saturating_sub(wanted.offset).min(wanted.len as u64);
         if kind == Kind::File && len > 0 {
-            self.read_ahead(node, offset, len, size);
+            self.read_ahead(reader, node, wanted.offset, len, size);
         }
         if let Some(version) = node.content.version() {
-            let done = read_now(reader, node, offset, buf);
+            let done = read_now(reader, node, wanted, read);
             if node.content.is(version) {
                 return done;
             }
         }
-        let _content = node.content.read_range(offset..offset.saturating_add(buf.len() as u64));
-        read_now(reader, node, offset, buf)
+        let _content = node.content.read_range(wanted.offset..wanted.offset.saturating_add(wanted.len as u64));
+        read_now(reader, node, wanted, read)
     }
 
     /// Updates the access time, if it is due. Errors are ignored: they must not fail the read.

@@ -17,7 +17,7 @@ use base::{ObjectId, Txg};
 use dmu::{Object, SyncedBlock, Tx};
 use ondisk::zil::{Record, TxType};
 use pool::Spa;
-use zil::write::{BlockGot, Got, Itx, ItxData, LogBias, SyncMode, WriteSource, WriteState, Zil, ZilPolicy};
+use zil::write::{BlockGot, Got, Itx, ItxData, Lead, LogBias, SyncMode, Then, WriteSource, WriteState, Zil, ZilPolicy};
 
 use super::{Inner, Refusal, Settings, Zfs, Znode};
 use crate::{Error, FileFlags};
@@ -167,6 +167,17 @@ impl Log {
             None => Ok(self.spa.sync()?),
         }
     }
+
+    /// As [`Zil::commit_then`].
+    fn commit_then(&self, object: Option<ObjectId>, then: Then) -> Option<Lead> {
+        match self.zil.get() {
+            Some(zil) => zil.commit_then(object, then),
+            None => {
+                then(false);
+                None
+            }
+        }
+    }
 }
 
 /// Returns the log policy of the properties.
@@ -295,6 +306,19 @@ impl Zfs {
             super::SYNC_DISABLED => Ok(()),
             _ => self.log().commit(Some(node.id())),
         }
+    }
+
+    /// As [`Zfs::fsync`], for a caller that does not wait: see [`Vfs::fsync_then`](super::Vfs::fsync_then).
+    pub(super) fn begin_fsync(&self, id: ObjectId, then: Then) -> Option<Lead> {
+        match self.znode(id) {
+            // the error is for the caller who waits
+            Ok(node) if self.1.is_none() => match self.settings().sync {
+                super::SYNC_DISABLED => then(true),
+                _ => return self.log().commit_then(Some(node.id()), then),
+            },
+            _ => then(false),
+        }
+        None
     }
 
     /// As [`Zfs::fsync`], for all files.

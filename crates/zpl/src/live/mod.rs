@@ -78,6 +78,7 @@ pub use suspend::{Contents, Pin, Suspendable, Told};
 pub use vfs::{
     AclKind, Caps, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode,
 };
+pub use zil::write::{Lead, Then};
 pub use znode::{Open, Znode};
 
 /// Approximate upper bound of the bytes that a change of names and attributes dirties: dnodes, leaves of ZAPs, and the blocks

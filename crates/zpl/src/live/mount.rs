@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use base::ObjectId;
+use zil::write::{Lead, Then};
 
 use super::io::WriteBy;
 use super::{
     AclKind, Cred, Handle, Mounted, NewFile, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote, XattrMode, Zfs,
 };
-use crate::{Attrs, Error, ReadDir};
+use crate::{Attrs, Buf, Error, ReadDir};
 
 impl Vfs for Zfs {
     fn root(&self) -> ObjectId {
@@ -79,6 +80,10 @@ impl Vfs for Zfs {
         Zfs::read(self, id, offset, buf)
     }
 
+    fn lend(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
+        self.lend_node(&*self.znode(id)?, offset, len)
+    }
+
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
         let node = self.znode(id)?;
         self.write_part(cred, &node, offset, data, WriteBy::Caller).map(|(wrote, _)| wrote)
@@ -136,6 +141,10 @@ impl Vfs for Zfs {
 
     fn fsync(&self, id: ObjectId) -> Result<(), Error> {
         Zfs::fsync(self, id)
+    }
+
+    fn fsync_then(&self, id: ObjectId, then: Then) -> Option<Lead> {
+        self.begin_fsync(id, then)
     }
 
     fn sync(&self) -> Result<(), Error> {

@@ -17,6 +17,7 @@ use base::tunable;
 use dmu::Object;
 use parking_lot::{Condvar, Mutex};
 
+use super::readers::Reader;
 use super::{Zfs, Znode};
 
 /// Bytes of a piece, if blocks are not larger.
@@ -288,8 +289,9 @@ fn work(shared: &Shared) {
 }
 
 impl Zfs {
-    /// Records a read, starts fetching the data expected next, and waits for the parts of this read that are being fetched.
-    pub(super) fn read_ahead(&self, node: &Znode, offset: u64, len: u64, file_size: u64) {
+    /// Records a read, starts fetching the data expected next, and waits for the parts of this read that are being fetched. What is cached already, as
+    /// `reader` knows, is no work for a thread.
+    pub(super) fn read_ahead(&self, reader: &mut Reader, node: &Znode, offset: u64, len: u64, file_size: u64) {
         let size = node.object().block_size();
         if file_size <= size || size == 0 || tunable::ZFS_PREFETCH_DISABLE.get() != 0 {
             return;
@@ -300,7 +302,8 @@ impl Zfs {
             let held = streams.pieces_of(&blocks);
             streams.most = node.object().objset().ahead_limit();
             let wanted = streams.note(blocks, size, file_size.div_ceil(size));
-            let pieces = cut(wanted, size);
+            let mut pieces = cut(wanted, size);
+            pieces.retain(|piece| !reader.cursor.are_cached(piece.blocks.clone()));
             streams.pieces.extend(pieces.iter().cloned());
             (held, pieces, streams.continued)
         };

@@ -27,7 +27,7 @@ use super::{
     AclKind, Cred, Ctldir, Handle, Mounted, NewFile, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
     XattrMode, Zfs,
 };
-use crate::{Attrs, Error, ReadDir};
+use crate::{Attrs, Buf, Error, ReadDir};
 
 /// How often, and in what intervals, a file system that is in use is tried to be opened again.
 const TRIES: usize = 500;
@@ -496,6 +496,10 @@ impl Vfs for Suspendable {
 
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.0.with(|zfs| zfs.read(id, offset, buf))
+    }
+
+    fn lend(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
+        self.0.with(|zfs| zfs.lend(id, offset, len))
     }
 
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use base::ObjectId;
+use zil::write::{Lead, Then};
 
 use super::ctldir::SnapshotInUse;
 use super::suspend::Slot;
 use super::{Open, Pin};
 use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
-use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
+use crate::{Attrs, Buf, Error, FileFlags, Kind, ReadDir, Time};
 
 /// Rights of a caller beyond those that modes, ACLs and ownership give (Linux: `capabilities(7)`; the bits are those of `CapEff`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -507,6 +508,15 @@ pub trait Vfs: Send + Sync {
     /// EISDIR, EIO.
     fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
 
+    /// As [`Vfs::read`] of `len` bytes, without a copy: returns the memory that the bytes are in. `None` if they are not all in one piece of memory, and
+    /// have to be read.
+    ///
+    /// # Errors
+    /// As [`Vfs::read`].
+    fn lend(&self, _id: ObjectId, _offset: u64, _len: usize) -> Result<Option<Buf>, Error> {
+        Ok(None)
+    }
+
     /// Writes at an offset, or at the end. The caller's permission was checked at opening. A write that fails after its beginning was written
     /// returns how much was.
     ///
@@ -595,6 +605,14 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// EIO if the pool is suspended.
     fn fsync(&self, id: ObjectId) -> Result<(), Error>;
+
+    /// As [`Vfs::fsync`], for a caller that does not wait. `then` is called once, by this thread or another, and must not wait: with `true` if all is on
+    /// stable storage, with `false` if the caller has to wait, by [`Vfs::fsync`], which also tells of errors. If a batch is returned, it is for the caller to have
+    /// it [written](Lead::write) by a thread that may wait.
+    fn fsync_then(&self, _id: ObjectId, then: Then) -> Option<Lead> {
+        then(false);
+        None
+    }
 
     /// As [`Vfs::fsync`], for all files.
     ///

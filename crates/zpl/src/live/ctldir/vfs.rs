@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use base::ObjectId;
+use zil::write::{Lead, Then};
 
 use super::{At, ControlDir, Ctldir, Target, ids, shown, shown_attrs};
 use crate::live::{
     AclKind, Cred, Handle, Mounted, NewFile, Pin, Refusal, RenameMode, SetAttr, Stat, StatFs, Temporary, Vfs, Wrote,
     XattrMode,
 };
-use crate::{Attrs, Error, PosixAcl, ReadDir};
+use crate::{Attrs, Buf, Error, PosixAcl, ReadDir};
 
 /// Permissions of a mask.
 const MAY_WRITE: u8 = 2;
@@ -209,6 +210,10 @@ impl Vfs for Ctldir {
         self.on_file(id, |vfs, id| vfs.read(id, offset, buf), no_contents)
     }
 
+    fn lend(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Buf>, Error> {
+        self.on_file(id, |vfs, id| vfs.lend(id, offset, len), no_contents)
+    }
+
     fn write(&self, cred: &Cred, id: ObjectId, offset: Option<u64>, data: &[u8]) -> Result<Wrote, Error> {
         self.on_file(id, |vfs, id| vfs.write(cred, id, offset, data), no_contents)
     }
@@ -276,6 +281,16 @@ impl Vfs for Ctldir {
     fn fsync(&self, id: ObjectId) -> Result<(), Error> {
         let of_control = |dir: ControlDir| Err(Refusal::Invalid("a control directory is not synced").of(dir.id()));
         self.on_file(id, |vfs, id| vfs.fsync(id), of_control)
+    }
+
+    fn fsync_then(&self, id: ObjectId, then: Then) -> Option<Lead> {
+        match self.at(id) {
+            Ok(At::Live(id)) => self.live.fsync_then(id, then),
+            _ => {
+                then(false);
+                None
+            }
+        }
     }
 
     fn sync(&self) -> Result<(), Error> {
