@@ -208,9 +208,11 @@ impl Served {
         let then = move |safe| {
             drop(held);
             if safe {
+                drop(subject);
                 reply.ok();
             } else {
-                waiters.run(move || {
+                // not here: others are told by this thread, and have files pinned until then
+                waiters.run_later(move || {
                     match subject.pin().and_then(|pinned| pinned.fsync(id).map_err(|error| error.errno())) {
                         Ok(()) => reply.ok(),
                         Err(error) => reply.error(errno(error)),

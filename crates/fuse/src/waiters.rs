@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The maximum number of threads.
 const THREADS_MAX: usize = 128;
@@ -55,16 +55,41 @@ impl Waiters {
         OpenJob::new(&self.0)
     }
 
-    /// As [`Waiters::run`], for a job that a thread which answers requests may run itself, as long as half of these threads are left for others: another
-    /// thread need not be woken for it.
+    /// Runs a job that others may wait for: so it waits for no thread. One that answers requests may run it itself, as long as half of these threads are left
+    /// for others, as another thread need not be woken for it; otherwise it has a thread at once, beyond the limit if need be.
     pub(crate) fn run_near(&self, job: impl FnOnce() + Send + 'static) {
         let most = self.0.near_max;
         let one_more = |near: usize| (near < most).then_some(near + 1);
         if self.0.near.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
-            return self.run(job);
+            return self.run_first(job);
         }
         let _near = Near(&self.0.near);
         job();
+    }
+
+    fn run_first(&self, job: impl FnOnce() + Send + 'static) {
+        let job = self.counted(move |_| job());
+        let mut state = self.0.state.lock();
+        state.queue.push_front(job);
+        if !self.is_taken(state, usize::MAX) {
+            let first = self.0.state.lock().queue.pop_front();
+            if let Some(job) = first {
+                job(false);
+            }
+        }
+    }
+
+    /// Runs a job in another thread, however many jobs wait for one. If no thread can be had the job is dropped.
+    pub(crate) fn run_later(&self, job: impl FnOnce() + Send + 'static) {
+        let job = self.counted(move |_| job());
+        let mut state = self.0.state.lock();
+        state.queue.push_back(job);
+        if !self.is_taken(state, THREADS_MAX) {
+            let mut state = self.0.state.lock();
+            let dropped = if state.threads == 0 { state.queue.pop_back() } else { None };
+            drop(state);
+            drop(dropped);
+        }
     }
 
     /// Waits until all jobs are done.
@@ -82,31 +107,40 @@ impl Waiters {
 
     /// As [`Waiters::run`]; the job is told whether it runs in a thread of its own, where it may wait for other requests.
     pub(crate) fn run_apart(&self, job: impl FnOnce(bool) + Send + 'static) {
-        let open = OpenJob::new(&self.0);
-        let job: Job = Box::new(move |apart| {
-            job(apart);
-            drop(open);
-        });
+        let job = self.counted(job);
         let mut state = self.0.state.lock();
         if state.queue.len() >= QUEUE_MAX {
             drop(state);
             return job(false);
         }
         state.queue.push_back(job);
+        if !self.is_taken(state, THREADS_MAX) {
+            self.run_alone();
+        }
+    }
+
+    /// A job that counts until it is done, or dropped.
+    fn counted(&self, job: impl FnOnce(bool) + Send + 'static) -> Job {
+        let open = OpenJob::new(&self.0);
+        Box::new(move |apart| {
+            job(apart);
+            drop(open);
+        })
+    }
+
+    /// Has a thread take the job that was just queued, a new one if there are fewer than `most`; `false` if that cannot be had.
+    fn is_taken(&self, mut state: MutexGuard<'_, State>, most: usize) -> bool {
         if state.queue.len() <= state.idle {
             self.0.given.notify_one();
-            return;
+            return true;
         }
-        if state.threads >= THREADS_MAX {
-            return;
+        if state.threads >= most {
+            return true;
         }
         state.threads += 1;
         drop(state);
         let running = Running(Some(self.0.clone()));
-        let spawned = std::thread::Builder::new().name("fuse-wait".to_owned()).spawn(move || running.work());
-        if spawned.is_err() {
-            self.run_alone();
-        }
+        std::thread::Builder::new().name("fuse-wait".to_owned()).spawn(move || running.work()).is_ok()
     }
 
     /// Runs a job in this thread if there is no other one that would.
@@ -222,6 +256,24 @@ mod tests {
         assert_ne!(told.recv().unwrap(), here);
         Waiters::new(1).run_near(job());
         assert_ne!(told.recv().unwrap(), here);
+    }
+
+    /// A job for which those wait that have all threads.
+    #[test]
+    fn a_job_that_others_wait_for_has_a_thread_at_once() {
+        let waiters = Waiters::new(1);
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let told = Arc::new(Mutex::new(told));
+        for _ in 0..2 * THREADS_MAX {
+            let told = told.clone();
+            // each waits until the sender is gone
+            waiters.run(move || {
+                let _gone = told.lock().recv();
+            });
+        }
+        assert_eq!(waiters.0.state.lock().threads, THREADS_MAX);
+        waiters.run_near(move || drop(tell));
+        waiters.wait_idle();
     }
 
     /// Who hands over a job does not wait for those of others, however many there are.

@@ -1,6 +1,6 @@
 //! A server with a pool whose file systems are mounted below an alternate root in a directory of its own; whatever is left mounted there at its end is
 //! unmounted.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
 #[path = "../support/until.rs"]
 mod until;

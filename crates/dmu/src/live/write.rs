@@ -433,24 +433,30 @@ impl Object {
         })
     }
 
-    /// Changes bytes of the bonus buffer, each run at its offset.
+    /// Changes bytes of the bonus buffer, each run at its offset, which `runs` finds in the dnode as it is. Returns `false` if it finds none; nothing is
+    /// changed then.
     ///
     /// # Errors
     /// [`Error::Refused`] if one is not in it.
-    pub(crate) fn patch_bonus(&self, tx: &Tx, runs: &[(usize, &[u8])]) -> Result<(), Error> {
+    pub(crate) fn patch_bonus<'a>(
+        &self,
+        tx: &Tx,
+        runs: impl FnOnce(&DnodePhys) -> Option<Vec<(usize, &'a [u8])>>,
+    ) -> Result<bool, Error> {
         self.objset().change(tx, self.dnode()?, |state| {
+            let Some(runs) = runs(&state.newest) else { return Ok(false) };
             let len = state.newest.bonus.len();
             let outside = |(at, bytes): &&(usize, &[u8])| at.checked_add(bytes.len()).is_none_or(|end| end > len);
             if let Some((at, _)) = runs.iter().find(outside) {
                 return Err(self.refused("place in the bonus buffer", *at as u64));
             }
             state.reshape(tx.txg(), |dn| {
-                for (at, bytes) in runs {
+                for (at, bytes) in &runs {
                     dn.bonus.iter_mut().skip(*at).zip(*bytes).for_each(|(place, byte)| *place = *byte);
                 }
                 dn.endian = Endian::Little;
             });
-            Ok(())
+            Ok(true)
         })
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base::{Endian, ObjectId};
 use ondisk::sa::{SA_LAYOUT_EMPTY, SA_LENGTHS_OFFSET, SA_MAGIC, SaHeader, SaRegistration, SaSwap};
-use ondisk::{BLKPTR_SIZE, ObjectType, znode};
+use ondisk::{BLKPTR_SIZE, DnodePhys, ObjectType, znode};
 use zio::Buf;
 
 use super::table::{Layout, State};
@@ -135,11 +135,12 @@ impl SaTable {
     /// When the file's attributes cannot be read; [`Error::Refused`] for a value of a wrong length, for attributes that take more
     /// than a spill block, and for new attributes of a file of ZPL before 5.
     pub fn update(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
-        if let Some(starts) = self.places_of(object, values) {
+        if object.live().is_some_and(|live| self.places_of(&live.state.read().newest, values).is_some()) {
             self.register(tx)?;
-            let runs: Vec<(usize, &[u8])> =
-                starts.into_iter().zip(values).map(|(at, (_, value))| (at, &**value)).collect();
-            return object.patch_bonus(tx, &runs);
+            // the layout may be another by now
+            if object.patch_bonus(tx, |phys| self.places_of(phys, values))? {
+                return Ok(());
+            }
         }
         let object = object.reload()?;
         match object.phys().bonus_type {
@@ -149,10 +150,9 @@ impl SaTable {
         }
     }
 
-    /// Returns the offsets of the values in the bonus buffer of a file, if all are there, with these lengths and in the byte order of this machine.
-    fn places_of(&self, object: &Object, values: &[SaValue<'_>]) -> Option<Vec<usize>> {
-        let dnode = object.live()?.state.read();
-        let phys = &dnode.newest;
+    /// Returns the offsets of the values in the bonus buffer of a file, and their bytes, if all are there, with these lengths and in the byte order of this
+    /// machine.
+    fn places_of<'a>(&self, phys: &DnodePhys, values: &'a [SaValue<'_>]) -> Option<Vec<(usize, &'a [u8])>> {
         if phys.bonus_type != ObjectType::SA || Endian::NATIVE != Endian::Little {
             return None;
         }
@@ -169,7 +169,7 @@ impl SaTable {
                 }
             }
         }
-        found.into_iter().collect()
+        found.into_iter().zip(values).map(|(at, (_, value))| Some((at?, &**value))).collect()
     }
 
     /// Sets all attributes of a file, in this order: the file has no others afterwards. The type of its bonus buffer

@@ -57,7 +57,7 @@ mod vfs;
 pub(crate) mod znode;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use base::{ObjectId, tunable};
 use dmu::{Objset, Tx, TxObjects, Zap};
@@ -488,10 +488,10 @@ impl Zfs {
             return work(self);
         }
         let batch = Arc::new(Batch::default());
-        self.0.batches.fetch_add(1, Ordering::SeqCst);
+        let counted = self.count_batch();
         let done = work(&Zfs(self.0.clone(), Some(batch.clone())));
         let logged = batch.finish(self.log());
-        self.0.batches.fetch_sub(1, Ordering::SeqCst);
+        drop(counted);
         self.reap();
         done.and_then(|done| logged.map(|()| done))
     }

@@ -217,12 +217,11 @@ impl Edit {
     fn take_back(&self, zfs: &Zfs, tx: &Tx) -> Result<(), Error> {
         let back: Vec<SaValue<'_>> =
             self.others.iter().filter_map(|(attr, value)| Some((*attr, value.as_deref()?.into()))).collect();
-        self.node.edit_with(zfs, tx, &back, |attrs| {
+        let new: Vec<Attr> = self.others.iter().filter(|(_, value)| value.is_none()).map(|(attr, _)| *attr).collect();
+        self.node.edit_without(zfs, tx, &back, &new, |attrs| {
             revert(attrs, &self.before, &self.after);
             Ok(())
-        })?;
-        let new: Vec<Attr> = self.others.iter().filter(|(_, value)| value.is_none()).map(|(attr, _)| *attr).collect();
-        if new.is_empty() { Ok(()) } else { Ok(zfs.fs().sa().remove(tx, self.node.object(), &new)?) }
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Freeing files without a name (OpenZFS: `zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_purgedir`, `zfs_rmnode`).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{ObjectId, tunable};
 use dmu::{Object, Tx};
@@ -16,6 +16,15 @@ use crate::{DirEntry, Error, FileFlags, Kind};
 const TOGETHER: usize = 64;
 /// The most blocks of a file that is freed together with others: a sync has each block that is freed in memory.
 const SMALL_BLOCKS: u64 = 1024;
+
+/// A batch that is counted.
+pub(super) struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Zfs {
     /// Enters a file that has just lost its last name in the unlinked set.
@@ -78,10 +87,16 @@ impl Zfs {
 
     /// Does `work`, and frees the files that have no name and are let go of in it together.
     pub(super) fn reap_together(&self, work: impl FnOnce()) {
-        self.0.batches.fetch_add(1, Ordering::SeqCst);
+        let counted = self.count_batch();
         work();
-        self.0.batches.fetch_sub(1, Ordering::SeqCst);
+        drop(counted);
         self.reap();
+    }
+
+    /// Counts a batch, until the result is dropped: files that are let go of meanwhile are freed after it.
+    pub(super) fn count_batch(&self) -> Counted<'_> {
+        self.0.batches.fetch_add(1, Ordering::SeqCst);
+        Counted(&self.0.batches)
     }
 
     /// True if a file can be freed in one step, together with others.

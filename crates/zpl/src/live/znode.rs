@@ -240,6 +240,21 @@ impl Znode {
         others: &[SaValue<'_>],
         change: impl FnOnce(&mut Attrs) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        self.edit_without(zfs, tx, others, &[], change)
+    }
+
+    /// As [`Znode::edit_with`], and then removes the attributes `gone` in the same step.
+    ///
+    /// # Errors
+    /// As [`Znode::edit`].
+    pub(super) fn edit_without<R>(
+        &self,
+        zfs: &Zfs,
+        tx: &Tx,
+        others: &[SaValue<'_>],
+        gone: &[Attr],
+        change: impl FnOnce(&mut Attrs) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let mut state = self.state.write();
         let mut attrs = state.attrs.clone();
         let result = change(&mut attrs)?;
@@ -252,6 +267,9 @@ impl Znode {
             zfs.fs().sa().update(tx, &self.object, &values)?;
         }
         state.attrs = attrs;
+        if !gone.is_empty() {
+            zfs.fs().sa().remove(tx, &self.object, gone)?;
+        }
         Ok(result)
     }
 
@@ -398,7 +416,11 @@ impl Nodes {
 
     /// Removes a file that no longer exists.
     pub(super) fn remove(&self, id: ObjectId) {
-        self.shard(id).files.write().all.remove(&id);
+        let mut files = self.shard(id).files.write();
+        files.all.remove(&id);
+        if files.all.len() < files.full / 4 {
+            files.full = (2 * files.all.len()).max(KEEP);
+        }
     }
 }
 
