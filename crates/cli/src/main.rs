@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use zuse_cli::Console;
@@ -42,7 +43,12 @@ fn main() -> ExitCode {
 /// made. Of memory that is new that takes nothing; of memory that a former mount had, each page would be in use from then on.
 fn begin_server(argv: &[OsString]) {
     let (name, kib) = RETURNED;
-    if std::env::var_os(name).is_some() || !argv.iter().any(|word| word == "serve") {
+    let verb = argv.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    let program = std::env::current_exe().ok();
+    // which is the loader where that was told to run this program
+    let is_loader =
+        program.as_deref().and_then(Path::file_name).is_none_or(|name| name.as_encoded_bytes().starts_with(b"ld"));
+    if std::env::var_os(name).is_some() || verb.is_none_or(|verb| verb != "serve") || is_loader {
         return;
     }
     let mut command = Command::new("/proc/self/exe");

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use control::stats::FEATURE_STATS;
+use control::stats::{FEATURE_STATS, SUSPENDED};
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::{Pool, feature};
@@ -40,9 +40,22 @@ pub(crate) fn brief_stats(query: &Query) -> Result<NvList, Failed> {
     query.call(Ioc::PoolStats, query.name(), &brief())
 }
 
+/// As [`brief_stats`], with what is stored in the pool.
+///
+/// # Errors
+/// Also where the pool is suspended and shows itself without.
+pub(crate) fn whole_stats(query: &Query) -> Result<NvList, Failed> {
+    let config = brief_stats(query)?;
+    if config.contains(SUSPENDED) && !config.contains(FEATURE_STATS) {
+        let why = pool::Error::IoFailure("its configuration cannot be read".to_owned());
+        return Err(control::Error::Suspended(Arc::new(why)).into());
+    }
+    Ok(config)
+}
+
 /// Whether a feature of a pool is enabled.
 pub(crate) fn has_feature(query: &Query, name: &str) -> Result<bool, Failed> {
-    let config = brief_stats(query)?;
+    let config = whole_stats(query)?;
     let enabled = config.get_nvlist(FEATURE_STATS);
     Ok(feature::by_name(name).is_some_and(|def| enabled.is_some_and(|enabled| enabled.contains(def.guid))))
 }

@@ -146,7 +146,7 @@ fn mount_as_root(
     };
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut data = format!("fd={},rootmode={ROOT_MODE:o},user_id={user},group_id={group}", device.as_raw_fd());
-    for (option, set) in [("allow_other", options.lets_others_in()), ("default_permissions", kernel_decides)] {
+    for (option, set) in [("allow_other", options.allow_other), ("default_permissions", kernel_decides)] {
         if set {
             data += ",";
             data += option;
@@ -197,13 +197,18 @@ pub(crate) fn remount(place: &Place, options: &Options, kernel_decides: bool) ->
     }
 }
 
-/// Returns whether a mount with these options in the table does for others: the file system itself forbids changes, and knows of access times.
+/// Returns whether a mount with these options in the table does for others, which differ in access times: the file system itself knows of them. Only the kernel
+/// sees to it that nothing is open for writing, or written to memory that is mapped, in what becomes read-only.
 fn does_for(options: &str, flags: MountFlags) -> bool {
     let is_set = |word: &str| options.split(',').any(|option| option == word);
     let is_as_wanted = |(word, flag)| is_set(word) == flags.contains(flag);
-    let is_open = !is_set("ro") || flags.contains(MountFlags::RDONLY);
-    let same = [("noexec", MountFlags::NOEXEC), ("nosuid", MountFlags::NOSUID), ("nodev", MountFlags::NODEV)];
-    is_open && same.into_iter().all(is_as_wanted)
+    let same = [
+        ("ro", MountFlags::RDONLY),
+        ("noexec", MountFlags::NOEXEC),
+        ("nosuid", MountFlags::NOSUID),
+        ("nodev", MountFlags::NODEV),
+    ];
+    same.into_iter().all(is_as_wanted)
 }
 
 /// True if device files have no effect: they must not, if the kernel does not check who opens them.
@@ -221,7 +226,7 @@ fn mount_by_helper(path: &Path, kind: &str, options: &Options, kernel_decides: b
         ("nosuid", !options.setuid),
         ("nodev", is_without_devices(options, kernel_decides)),
         ("noatime", options.atime == Some(false)),
-        ("allow_other", options.lets_others_in()),
+        ("allow_other", options.allow_other),
         ("default_permissions", kernel_decides),
     ];
     words.extend(given.into_iter().filter(|(_, set)| *set).map(|(word, _)| word.to_owned()));
@@ -522,7 +527,8 @@ mod tests {
         let users = MountFlags::NOSUID | MountFlags::NODEV;
         for (options, flags, does) in [
             ("rw,nosuid,nodev,relatime", users, true),
-            ("rw,nosuid,nodev,relatime", users | MountFlags::RDONLY | MountFlags::NOATIME, true),
+            ("rw,nosuid,nodev,relatime", users | MountFlags::NOATIME, true),
+            ("rw,nosuid,nodev,relatime", users | MountFlags::RDONLY, false),
             ("ro,nosuid,nodev", users | MountFlags::RDONLY, true),
             ("ro,nosuid,nodev", users, false),
             ("rw,nosuid,nodev", users | MountFlags::NOEXEC, false),

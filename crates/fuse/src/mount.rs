@@ -104,7 +104,7 @@ impl Mount {
     /// this side is the file system's to change.
     ///
     /// # Errors
-    /// EPERM if this process is not root and the mount is not to be `ro` any more, or `exec` changes; EBUSY if another mount is on top of it, or files are open for writing that is not to be.
+    /// EPERM if this process is not root and more changes than access times; EBUSY if another mount is on top of it, or files are open for writing that is not to be.
     pub fn remount(&self, options: &Options) -> Result<(), Error> {
         kernel::remount(&self.place, options, self.kernel_decides)
     }

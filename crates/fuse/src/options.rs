@@ -27,10 +27,9 @@ pub struct Options {
     pub atime: Option<bool>,
     /// Whether access times are only set where they are due, likewise (`relatime`, `norelatime`).
     pub relatime: Option<bool>,
-    /// Users other than the one of this process may use it. Others than root need `user_allow_other` in `/etc/fuse.conf` for it.
+    /// Users other than the one of this process may use it. Others than root need `user_allow_other` in `/etc/fuse.conf` for it, and
+    /// without it `fusermount3`, which works as root, mounts nothing inside of their mounts.
     pub allow_other: bool,
-    /// Root may use it, too, if the one of this process is another. Needs the same; without it `fusermount3`, as root, mounts nothing inside of it.
-    pub allow_root: bool,
     /// Threads that answer requests.
     pub threads: usize,
     /// How long the kernel takes names and attributes for valid without asking. What changes behind the mount must be told.
@@ -50,49 +49,20 @@ impl Options {
             atime: None,
             relatime: None,
             allow_other: rustix::process::geteuid().is_root(),
-            allow_root: !rustix::process::geteuid().is_root() && others_are_allowed(),
             threads: THREADS,
             cache: CACHE,
         }
     }
 
-    /// Returns whether the kernel is to let others than the user of this process in.
-    pub(crate) fn lets_others_in(&self) -> bool {
-        self.allow_other || self.allow_root
-    }
-
-    /// Returns whose requests are answered.
+    /// Returns whose requests are answered: of all whom the kernel lets in. A lookup that was refused here would make the kernel forget what is below the
+    /// directory for everybody, and detach what is mounted there.
     pub(crate) fn acl(&self) -> SessionACL {
-        match (self.allow_other, self.allow_root) {
-            (true, _) => SessionACL::All,
-            (false, true) => SessionACL::RootAndOwner,
-            (false, false) => SessionACL::Owner,
-        }
+        if self.allow_other { SessionACL::All } else { SessionACL::Owner }
     }
 
     /// Returns the values of properties that the mount replaces; who decides what users may do is the same until its end.
     pub(crate) fn temporary(&self, acls: AclKind) -> Temporary {
         let readonly = self.read_only.then_some(true);
         Temporary { readonly, atime: self.atime, relatime: self.relatime, acltype: Some(acls) }
-    }
-}
-
-/// Returns whether this system lets users allow others to use their mounts.
-fn others_are_allowed() -> bool {
-    std::fs::read_to_string("/etc/fuse.conf").is_ok_and(|text| allows_others(&text))
-}
-
-fn allows_others(conf: &str) -> bool {
-    conf.lines().any(|line| line.split('#').next().is_some_and(|words| words.trim() == "user_allow_other"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_configuration_allows_others() {
-        assert!(allows_others("mount_max = 9\n user_allow_other # all\n"));
-        assert!(!allows_others("#user_allow_other\nuser_allow_others\n"));
     }
 }

@@ -280,7 +280,9 @@ impl Site {
         let cannot = |source| Error::Open { name: record.name.clone(), source };
         if let Some(spa) = self.own_change(record) {
             // who shows a suspended pool does not wait for its devices
-            return tasks::never_waiting(|| spa.view()).map_err(cannot);
+            let is_suspended = spa.suspended().is_some();
+            let view = if is_suspended { tasks::never_waiting(|| spa.view()) } else { spa.view() };
+            return view.map_err(cannot);
         }
         let seen = self.reading().iter().find(|one| one.record.guid == record.guid).map(|one| one.pool.clone());
         if let Some(pool) = seen {

@@ -7,7 +7,7 @@ use ondisk::label::key;
 use pool::feature::{self, FEATURES};
 use site::Imported;
 
-use super::vdevs::brief_stats;
+use super::vdevs::whole_stats;
 use crate::command::Call;
 use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -35,7 +35,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 }
 
 fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
-    let config = brief_stats(&pools::query(record)?)?;
+    let config = whole_stats(&pools::query(record)?)?;
     check_compatibility(&record.name, &config, property, text).map_err(failed)?;
     let doing = format!("cannot set property for '{}'", record.name);
     let list = [(property.to_owned(), text.to_owned())];

@@ -154,12 +154,11 @@ fn print_pool(
     let table = Table { name, open: true, options, width, scripts };
     table.print(out, &facts.vdevs)?;
     writeln!(out)?;
-    if facts.errors == 0 {
-        writeln!(out, "errors: No known data errors")?;
-    } else if options.verbose {
-        print_errors(out, facts)?;
-    } else {
-        writeln!(out, "errors: {} data errors, use '-v' for a list", facts.errors)?;
+    match facts.errors {
+        Some(0) => writeln!(out, "errors: No known data errors")?,
+        Some(_) if options.verbose => print_errors(out, facts)?,
+        Some(errors) => writeln!(out, "errors: {errors} data errors, use '-v' for a list")?,
+        None => writeln!(out, "errors: List of errors unavailable: pool I/O is currently suspended")?,
     }
     if options.dedup {
         out.write_all(dedup::lines(&facts.dedup()?, options.parsable).as_bytes())?;

@@ -44,8 +44,8 @@ pub(super) struct Facts {
     pub(super) config: NvList,
     pub(super) vdevs: Vdevs,
     pub(super) activity: Activity,
-    /// The number of damaged blocks.
-    pub(super) errors: u64,
+    /// The number of damaged blocks; `None` if it cannot be read as the pool is suspended.
+    pub(super) errors: Option<u64>,
     pub(super) reason: Reason,
 }
 
@@ -55,14 +55,14 @@ impl Facts {
         let vdevs = Vdevs::of(&config)?;
         let activity = Activity::of(&config);
         let errors = match config.get_u64(ERROR_COUNT) {
-            Some(errors) => errors,
-            None if config.contains(SUSPENDED) => 0,
+            None if config.contains(SUSPENDED) => None,
             // it is asked for the reason why it cannot be read
-            None => error_words(&query)?.len() as u64,
+            None => Some(error_words(&query)?.len() as u64),
+            known => known,
         };
         let reason = match config.get_u64(SUSPENDED) {
             Some(failmode) => Reason::of_suspended(failmode),
-            None => reason::of_pool(&config, &vdevs, &activity, errors, None),
+            None => reason::of_pool(&config, &vdevs, &activity, errors.unwrap_or(0), None),
         };
         Ok(Facts { query, config, vdevs, activity, errors, reason })
     }

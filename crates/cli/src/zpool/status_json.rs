@@ -88,8 +88,10 @@ fn pool_json(
     if options.dedup {
         item.insert("dedup_stats", dedup(facts, numbers)?);
     }
-    numbers.count(&mut item, "error_count", facts.errors);
-    if options.verbose && facts.errors > 0 {
+    if let Some(errors) = facts.errors {
+        numbers.count(&mut item, "error_count", errors);
+    }
+    if options.verbose && facts.errors.is_some_and(|errors| errors > 0) {
         let paths: Vec<NvString> = damaged(facts)?.iter().map(|path| NvString::from(path.as_str())).collect();
         item.insert("errlist", nvlist::Value::StringArray(paths));
     }

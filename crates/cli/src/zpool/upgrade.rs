@@ -7,7 +7,7 @@ use ondisk::label::key;
 use pool::feature::{FEATURES, Feature};
 use site::Imported;
 
-use super::vdevs::brief_stats;
+use super::vdevs::whole_stats;
 use crate::command::Call;
 use crate::console::here;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -128,7 +128,7 @@ fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
             "'log' is now a reserved word\nPool 'log' must be renamed using export and import to upgrade.",
         ));
     }
-    let old = version_of(&brief_stats(&pools::query(record)?)?);
+    let old = version_of(&whole_stats(&pools::query(record)?)?);
     if old > version {
         println!("Pool '{name}' is already formatted using more current version '{old}'.\n");
     } else if old == version && version != VERSION_FEATURES {
@@ -141,7 +141,7 @@ fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
 
 /// Brings a pool to `version`, and if that has features enables those that can be; returns whether anything changed.
 fn upgrade(record: &Imported, version: u64) -> Result<bool, Failure> {
-    let config = brief_stats(&pools::query(record)?)?;
+    let config = whole_stats(&pools::query(record)?)?;
     let old = version_of(&config);
     if old < version && config.get_str(key::COMPATIBILITY) == Some("legacy") {
         return Err(failed("Upgrade not performed because 'compatibility' property set to 'legacy'."));
@@ -194,7 +194,7 @@ fn upgrade_all(version: u64) -> Outcome {
 fn list() -> Outcome {
     let mut all: Vec<NvList> = Vec::new();
     for record in here().all()? {
-        all.push(brief_stats(&pools::query(&record)?)?);
+        all.push(whole_stats(&pools::query(&record)?)?);
     }
     let (old, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|config| version_of(config) < VERSION_FEATURES);
     if old.is_empty() {

@@ -344,6 +344,11 @@ pub(super) fn brief_stats(query: &Query) -> Result<NvList, Failure> {
     pools::brief_stats(query).map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))
 }
 
+/// As [`pools::whole_stats`].
+pub(super) fn whole_stats(query: &Query) -> Result<NvList, Failure> {
+    pools::whole_stats(query).map_err(|e| failed(format!("cannot open '{}': {e}", query.name())))
+}
+
 /// The class of a top-level vdev; what is below is of the same, which is `above`.
 fn class_of(config: &VdevConfig, above: Class) -> Class {
     match config.alloc_bias.as_deref() {

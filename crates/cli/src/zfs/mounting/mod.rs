@@ -260,7 +260,7 @@ fn advice_for_users(table: &Mounts, point: &Path, e: &mounts::Error) -> String {
             let outer = outer.name();
             format!(
                 "\nfusermount3 works as root, and may not be let into the mount of '{outer}': set 'user_allow_other' in /etc/fuse.conf and mount \
-                 '{outer}' again, or set canmount=off for '{outer}'"
+                 '{outer}' again with '-o allow_other', or set canmount=off for '{outer}'"
             )
         }
         None => String::new(),
