@@ -221,7 +221,9 @@ impl Served {
             }
             drop(open);
         };
-        if let Some(lead) = pinned.fsync_then(id, Box::new(then)) {
+        let lead = pinned.fsync_then(id, Box::new(then));
+        drop(pinned);
+        if let Some(lead) = lead {
             self.waiters.run_near(move || lead.write());
         }
     }

@@ -193,6 +193,12 @@ impl Running {
                 drop(state);
                 job(true);
                 state = pool.state.lock();
+                if state.threads > THREADS_MAX {
+                    // one was made for a job that could not wait, and each of those has its own
+                    state.threads -= 1;
+                    self.0 = None;
+                    return;
+                }
                 continue;
             }
             state.idle += 1;

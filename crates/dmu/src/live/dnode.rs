@@ -181,8 +181,7 @@ impl State {
 
     /// The changes of `txg`, with whether this call began them.
     pub(crate) fn dirty(&mut self, txg: Txg) -> Option<(&mut Dirty, bool)> {
-        let newer = self.slots.iter().flatten().any(|dirty| dirty.txg > txg);
-        let head = if newer {
+        let head = if self.is_dirty_after(txg) {
             let older = self.layers().find(|layer| layer.txg < txg).map(|layer| layer.head.clone());
             older.unwrap_or_else(|| self.synced.clone())
         } else {
@@ -192,6 +191,11 @@ impl State {
         let fresh = slot.is_none();
         let dirty = slot.get_or_insert_with(|| Box::new(Dirty::new(txg, head)));
         (dirty.txg == txg).then_some((&mut **dirty, fresh))
+    }
+
+    /// Returns whether a txg after `txg` has changed it.
+    pub(crate) fn is_dirty_after(&self, txg: Txg) -> bool {
+        self.slots.iter().flatten().any(|dirty| dirty.txg > txg)
     }
 
     /// Changes the shape from `txg` on.

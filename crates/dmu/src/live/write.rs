@@ -444,6 +444,10 @@ impl Object {
         runs: impl FnOnce(&DnodePhys) -> Option<Vec<(usize, &'a [u8])>>,
     ) -> Result<bool, Error> {
         self.objset().change(tx, self.dnode()?, |state| {
+            // the bonus buffers of later txgs may have other places
+            if state.is_dirty_after(tx.txg()) {
+                return Ok(false);
+            }
             let Some(runs) = runs(&state.newest) else { return Ok(false) };
             let len = state.newest.bonus.len();
             let outside = |(at, bytes): &&(usize, &[u8])| at.checked_add(bytes.len()).is_none_or(|end| end > len);

@@ -103,7 +103,9 @@ impl Zfs {
     fn is_small(&self, id: ObjectId) -> bool {
         self.znode(id).is_ok_and(|node| {
             let (kind, hidden) = node.with_attrs(|attrs| (attrs.kind(), attrs.xattr_dir));
-            kind != Kind::Directory && hidden.is_none() && node.object().nblocks() <= SMALL_BLOCKS
+            let is_small = kind != Kind::Directory && hidden.is_none() && node.object().nblocks() <= SMALL_BLOCKS;
+            // what lies below a block that cannot be read would never be freed: such a file stays, for the next opening
+            is_small && node.object().next_data(0).is_ok()
         })
     }
 
