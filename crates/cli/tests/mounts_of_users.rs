@@ -71,7 +71,7 @@ fn mounts_inside_of_a_users_mount_need_leave_for_root() {
         "cannot mount 't/b': Insufficient privileges (fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf)",
     );
     drop(world);
-    let Some(mut world) = World::of_user(ALLOWED) else { return };
+    let Some(world) = World::of_user(ALLOWED) else { return };
     world.ok("zfs unmount t && zfs mount -o allow_other t && zfs create t/a && echo a >$R/t/a/f && chmod 644 $R/t/a/f");
     assert_eq!(world.mounted(), ["t ROOT/t", "t/a ROOT/t/a"]);
     let by_other = "setpriv --reuid 61234 --clear-groups cat $R/t/a/f";
