@@ -181,7 +181,8 @@ impl Control {
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             Ioc::VdevAdd => self.vdev_add(input),
             Ioc::VdevRemove => self.vdev_remove(input),
-            Ioc::VdevAttach | Ioc::VdevDetach => Err(Error::NotSupported(ioc.name().to_owned()).into()),
+            Ioc::VdevAttach => self.vdev_attach(input),
+            Ioc::VdevDetach => self.vdev_detach(input),
             Ioc::RecvNew => self.receive(input),
             Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
                 self.events.call(&OfProcess, ioc, input, &self.cancel)

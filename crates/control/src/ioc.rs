@@ -482,6 +482,12 @@ impl Ioc {
         self.changes() && !older
     }
 
+    /// Returns whether devices come into the pool with it, or leave it.
+    #[must_use]
+    pub fn changes_devices(self) -> bool {
+        matches!(self, Ioc::VdevAdd | Ioc::VdevAttach | Ioc::VdevDetach | Ioc::VdevRemove)
+    }
+
     fn keys(self) -> Keys {
         use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64, Uint64Array};
         Keys::Named(match self {

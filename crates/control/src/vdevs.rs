@@ -1,4 +1,5 @@
-//! Vdevs that come and go, and their devices (OpenZFS: `zfs_ioc_vdev_add`, `zfs_ioc_vdev_remove`, `zfs_ioc_vdev_set_state`).
+//! Vdevs that come and go, and their devices (OpenZFS: `zfs_ioc_vdev_add`, `zfs_ioc_vdev_attach`, `zfs_ioc_vdev_remove`,
+//! `zfs_ioc_vdev_set_state`).
 
 use std::path::PathBuf;
 
@@ -29,6 +30,24 @@ impl Control {
         self.spa.add_vdevs(laid_out, any_ashift)?;
         drop(opened);
         Ok(NvList::new())
+    }
+
+    pub(crate) fn vdev_attach(&self, input: &NvList) -> Result<NvList, Failed> {
+        let new = NewVdevs::of_list(require_list(input, "config")?)?;
+        if input.contains("rebuild") {
+            return Err(Error::NotSupported("sequential reconstruction".to_owned()).into());
+        }
+        let old = Guid(input.get_u64("guid").unwrap_or(0));
+        let options = self.spa.layout_options(new.ashift);
+        let (laid_out, opened) = lay_out(&new, &*self.devices, options, self.spa.env())?;
+        self.spa.attach_vdev(old, laid_out, input.contains("replacing"))?;
+        drop(opened);
+        Ok(NvList::new())
+    }
+
+    pub(crate) fn vdev_detach(&self, input: &NvList) -> Result<NvList, Failed> {
+        let guid = Guid(input.get_u64("guid").unwrap_or(0));
+        self.done(self.spa.detach_vdev(guid, None))
     }
 
     pub(crate) fn vdev_remove(&self, input: &NvList) -> Result<NvList, Failed> {

@@ -10,15 +10,18 @@ use crate::error::opening;
 use crate::{Error, Imported, Site, devices, records};
 
 impl Site {
-    /// Answers [`Ioc::VdevAdd`], and records the new devices.
+    /// Answers a request that [changes the devices](Ioc::changes_devices) of a pool, and records those that come and go.
     ///
     /// # Errors
     /// As [`Control::call`]; when the record cannot be written.
-    pub fn add_vdevs(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
-        self.alone_with_vdevs(control.spa().guid(), || self.add_vdevs_now(control, input))
+    pub fn change_vdevs(&self, control: &Control, ioc: Ioc, input: &NvList) -> Result<NvList, Failed> {
+        self.alone_with_vdevs(control.spa().guid(), || match ioc {
+            Ioc::VdevRemove | Ioc::VdevDetach => self.take_vdev(control, ioc, input),
+            _ => self.bring_vdevs(control, ioc, input),
+        })
     }
 
-    fn add_vdevs_now(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
+    fn bring_vdevs(&self, control: &Control, ioc: Ioc, input: &NvList) -> Result<NvList, Failed> {
         let name = control.spa().name();
         let new = input.get_nvlist("config").map(NewVdevs::of_list).transpose()?.unwrap_or_default();
         let before = self.record_of(control)?;
@@ -26,7 +29,7 @@ impl Site {
         added.retain(|path| !before.devices.contains(path));
         // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is skipped
         records::update(before.guid, |record| record.add_devices(&added)).map_err(opening)?;
-        let done = control.call(Ioc::VdevAdd, name, input);
+        let done = control.call(ioc, name, input);
         // what others have changed in it meanwhile stays
         let recorded = records::update(before.guid, |record| match &done {
             // another thread may have failed to add the same
@@ -39,15 +42,7 @@ impl Site {
         Ok(out)
     }
 
-    /// Answers [`Ioc::VdevRemove`], and removes the devices from the record.
-    ///
-    /// # Errors
-    /// As [`Control::call`]; when the record cannot be written.
-    pub fn remove_vdev(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
-        self.alone_with_vdevs(control.spa().guid(), || self.remove_vdev_now(control, input))
-    }
-
-    fn remove_vdev_now(&self, control: &Control, input: &NvList) -> Result<NvList, Failed> {
+    fn take_vdev(&self, control: &Control, ioc: Ioc, input: &NvList) -> Result<NvList, Failed> {
         let guid = Guid(input.get_u64("guid").unwrap_or(0));
         let record = self.record_of(control)?;
         // their labels are gone afterwards
@@ -59,7 +54,7 @@ impl Site {
             None => vec![guid],
         };
         drop(tree);
-        let out = control.call(Ioc::VdevRemove, control.spa().name(), input)?;
+        let out = control.call(ioc, control.spa().name(), input)?;
         let gone: Vec<PathBuf> = leaves.iter().filter_map(|leaf| paths.get(leaf)).map(PathBuf::from).collect();
         records::update(record.guid, |record| record.devices.retain(|path| !gone.contains(path))).map_err(opening)?;
         Ok(out)

@@ -264,6 +264,12 @@ impl VdevConfig {
         self.offline || self.faulted || self.removed
     }
 
+    /// Whether it is the same vdev as `other`, with the same ones below.
+    pub(crate) fn has_shape_of(&self, other: &VdevConfig) -> bool {
+        (self.guid, self.kind, self.children.len()) == (other.guid, other.kind, other.children.len())
+            && self.children.iter().zip(&other.children).all(|(own, others)| own.has_shape_of(others))
+    }
+
     /// This vdev and all below it, parents first.
     pub fn walk(&self) -> impl Iterator<Item = &VdevConfig> {
         let mut stack = vec![self];

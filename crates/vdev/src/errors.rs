@@ -123,14 +123,17 @@ impl PoolErrors {
         let groups = tree.tops().iter().flat_map(TopVdev::groups);
         let mut followed = self.followed();
         for (guid, errors) in leaves.chain(tops).chain(groups) {
-            if !followed.errors.iter().any(|(_, known)| Arc::ptr_eq(known, &errors)) {
-                followed.errors.push((guid, errors));
+            match followed.errors.iter_mut().find(|(_, known)| Arc::ptr_eq(known, &errors)) {
+                // a leaf may have got another guid
+                Some((known, _)) => *known = guid,
+                None => followed.errors.push((guid, errors)),
             }
         }
         for leaf in tree.leaves().iter().filter(|leaf| leaf.device().is_some()) {
             let (guid, name, queue) = (leaf.guid(), leaf.name(), leaf.queue().clone());
-            if !followed.leaves.iter().any(|known| Arc::ptr_eq(&known.queue, &queue)) {
-                followed.leaves.push(FollowedLeaf { guid, name, queue });
+            match followed.leaves.iter_mut().find(|known| Arc::ptr_eq(&known.queue, &queue)) {
+                Some(known) => known.guid = guid,
+                None => followed.leaves.push(FollowedLeaf { guid, name, queue }),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use base::{Errno, Guid, Txg};
 
 use crate::Error;
@@ -22,12 +23,17 @@ use crate::status::{VdevAux, VdevState};
 const GONE: [i32; 3] = [Errno::ENXIO.raw(), Errno::ENODEV.raw(), ENOMEDIUM];
 const ENOMEDIUM: i32 = 123;
 
+/// The configuration of a leaf without the list that it was read from.
+fn own_part(config: &VdevConfig) -> VdevConfig {
+    VdevConfig { raw: nvlist::NvList::new(), ..config.clone() }
+}
+
 /// A leaf vdev (OpenZFS: a `vdev_t` of type disk or file).
 #[derive(Debug)]
 pub struct Leaf {
-    pub(crate) guid: Guid,
+    /// Its own part of the pool's configuration. Where the last sibling of a leaf goes, the leaf takes the place and the guid of its parent.
+    identity: ArcSwap<VdevConfig>,
     pub(crate) index: usize,
-    pub(crate) config: VdevConfig,
     slot: Slot,
     pub(crate) errors: Arc<ErrorCounters>,
     pub(crate) queue: Arc<Queue>,
@@ -58,12 +64,9 @@ impl Leaf {
     /// `present`: it counts as there though it has no device of its own.
     pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Leaf {
         let health = Health::at_open(config, present || device.is_some());
-        let mut own = config.clone();
-        own.raw = nvlist::NvList::new();
         Leaf {
-            guid: config.guid,
+            identity: ArcSwap::from_pointee(own_part(config)),
             index,
-            config: own,
             slot: Slot::new(health, device),
             errors: Arc::default(),
             queue: Arc::default(),
@@ -83,7 +86,17 @@ impl Leaf {
     /// Its identity.
     #[must_use]
     pub fn guid(&self) -> Guid {
-        self.guid
+        self.identity.load().guid
+    }
+
+    /// What its configuration says of it.
+    pub(crate) fn config(&self) -> arc_swap::Guard<Arc<VdevConfig>> {
+        self.identity.load()
+    }
+
+    /// It is the leaf of this configuration from now on, with the device, the errors and the missed txgs that it has.
+    pub(crate) fn identify(&self, config: &VdevConfig) {
+        self.identity.store(Arc::new(own_part(config)));
     }
 
     /// Its place among all leaves of the pool: a small number, for tables per leaf.
@@ -104,14 +117,14 @@ impl Leaf {
 
     /// The path in its configuration: a hint of where the device was last seen.
     #[must_use]
-    pub fn path(&self) -> Option<&str> {
-        self.config.path.as_deref()
+    pub fn path(&self) -> Option<String> {
+        self.config().path.clone()
     }
 
     /// Its name in messages: that of its device, or of the last one that it had.
     #[must_use]
     pub fn name(&self) -> String {
-        self.slot.name().or_else(|| self.config.path.clone()).unwrap_or_else(|| self.guid.to_string())
+        self.slot.name().or_else(|| self.path()).unwrap_or_else(|| self.guid().to_string())
     }
 
     /// Its state, and the reason for it.
@@ -207,6 +220,13 @@ impl Leaf {
     pub(crate) fn take_offline(&self, temporary: bool) {
         self.temporary.store(temporary, Ordering::Release);
         self.empty(None, Health::new(VdevState::Offline, VdevAux::None));
+    }
+
+    /// It is no longer in the pool: its device, which is returned, is neither read nor written any more, but for what is under way.
+    #[must_use]
+    pub fn retire(&self) -> Option<Arc<dyn Device>> {
+        let device = self.device()?;
+        self.slot.take(Some(&device), Health::new(VdevState::Removed, VdevAux::None)).then_some(device)
     }
 
     /// Gives up `device`, if it still has that: it is gone, or is not what it was any more. What was not flushed may be lost.
@@ -388,7 +408,7 @@ impl Leaf {
         failed: impl FnOnce(String, io::Error) -> Error,
         call: impl FnOnce(&dyn Device) -> io::Result<T>,
     ) -> Result<T, Error> {
-        let device = self.device().ok_or(Error::NoDevice { leaf: self.guid })?;
+        let device = self.device().ok_or(Error::NoDevice { leaf: self.guid() })?;
         self.run(&device, request, call).map_err(|source| failed(device.name(), source))
     }
 
@@ -495,6 +515,12 @@ impl Leaf {
     pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>, known: bool) {
         self.dtl.set(ranges);
         self.dtl.set_dirty(!known);
+    }
+
+    /// Notes that it missed `txgs`.
+    pub(crate) fn miss_all(&self, txgs: Range<u64>) {
+        self.dtl.set([self.dtl.ranges(), vec![txgs]].concat());
+        self.dtl.set_dirty(true);
     }
 
     /// Notes that it missed `txg`.

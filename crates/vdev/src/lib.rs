@@ -117,7 +117,7 @@ pub use slot::Health;
 pub use source::{DirectSource, LeafSource, ReadCx, ReadMode, WindowSource};
 pub use stale::check_writable;
 pub use status::{VdevAux, VdevState, VdevStatus};
-pub use tree::{TopVdev, VdevTree};
+pub use tree::{Newcomers, TopVdev, VdevTree};
 pub use write::{BlockWrite, Flushes, WriteReport, Written};
 
 #[cfg(test)]

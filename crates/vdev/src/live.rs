@@ -35,6 +35,7 @@ impl LiveTree {
 
     /// Makes `tree` the current one.
     pub fn publish(&self, tree: Arc<VdevTree>) {
+        tree.identify_leaves();
         if let Some(errors) = self.errors.get() {
             errors.follow(&tree);
         }

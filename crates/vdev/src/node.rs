@@ -211,7 +211,7 @@ impl Node {
             }
             Node::DraidSpare { id, leaf } => {
                 // while a sequential rebuild runs, nothing is known of what has been rebuilt
-                let rebuilding = leaf.config.rebuild_txg.0 != 0;
+                let rebuilding = leaf.config().rebuild_txg.0 != 0;
                 let own = if rebuilding || leaf.misses(birth) { Rank::Stale } else { Rank::Fresh };
                 let at_least = if leaf.is_out_of_use() { Rank::OutOfUse } else { own.max(at_least) };
                 let child = spares.and_then(|room| room.children.get(room.draid.spare_child(*id, offset)?));

@@ -84,6 +84,12 @@ impl Raidz {
         self.scratch_state.store(scratch_state, Ordering::Release);
     }
 
+    /// It is the same vdev as `before`: its expansion has come as far.
+    pub(crate) fn go_on_from(&self, before: &Raidz) {
+        let offset = before.reflow_offset.load(Ordering::Acquire);
+        self.set_reflow(offset, before.scratch_state.load(Ordering::Acquire));
+    }
+
     /// The width over which a block born in `birth` counts its rows (OpenZFS: `vdev_raidz_get_logical_width`).
     pub(crate) fn logical_width(&self, birth: Txg) -> u64 {
         let after = self.widths.partition_point(|(txg, _)| *txg <= birth);

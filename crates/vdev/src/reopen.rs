@@ -30,7 +30,7 @@ impl VdevTree {
             let state = leaf.health().state;
             !leaf.has_device() && matches!(state, VdevState::Removed | VdevState::CantOpen)
         };
-        self.leaves().iter().filter(|leaf| leaf.config.kind != VdevType::DraidSpare).filter(is_absent)
+        self.leaves().iter().filter(|leaf| leaf.config().kind != VdevType::DraidSpare).filter(is_absent)
     }
 
     /// Uses `device` for a leaf of the pool `pool` that has none, if it is the one that the leaf had. The pool has written no txg after `last`.

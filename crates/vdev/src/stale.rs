@@ -11,6 +11,7 @@
 //! OpenZFS: `vdev_dtl_reassess`, `vdev_dtl_should_excise`, `vdev_resilver_needed`, `vdev_probe`, `vdev_fault`, `vdev_dtl_required`, and of its event daemon
 //! the engine `zfs-diagnosis`.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::config::{VdevConfig, VdevType};
 use crate::diagnosis::Verdict;
 use crate::label;
 use crate::status::{VdevAux, VdevState};
-use crate::tree::{TopVdev, VdevTree};
+use crate::tree::{TopVdev, VdevTree, leaf_shares, metaslab_bytes};
 use crate::{Error, Leaf};
 
 /// A txg that no leaf has missed.
@@ -149,9 +150,25 @@ impl VdevTree {
     /// would then ask for `-m`.
     #[must_use]
     pub fn is_required(&self, leaf: Guid) -> bool {
-        let of_top = |top: &&TopVdev| top.config().leaves().any(|one| one.guid == leaf);
-        let Some(top) = self.tops().iter().find(of_top) else { return false };
-        !self.outage(top.config(), leaf).is_empty()
+        let of_top = |top: &&VdevConfig| top.walk().any(|one| one.guid == leaf);
+        let Some(top) = self.config().children.iter().find(of_top) else { return false };
+        !self.outage(top, leaf).is_empty()
+    }
+
+    /// Whether all leaves of a vdev are there and have missed nothing.
+    #[must_use]
+    pub fn is_whole(&self, vdev: &VdevConfig) -> bool {
+        let has_all = |leaf: &Arc<Leaf>| leaf.is_usable() && !leaf.is_stale();
+        let mut leaves = vdev.walk().filter(|vdev| vdev.children.is_empty());
+        leaves.all(|leaf| self.leaf(leaf.guid).is_some_and(has_all))
+    }
+
+    /// The bytes that a device in the place of leaf `guid` must have between its labels (OpenZFS: `vdev_get_min_asize`).
+    #[must_use]
+    pub fn least_room(&self, guid: Guid) -> Option<u64> {
+        let mut shares = HashMap::new();
+        self.config().children.iter().for_each(|top| leaf_shares(top, metaslab_bytes(top), &mut shares));
+        shares.get(&guid).copied()
     }
 
     /// The txgs of which a vdev has not everything, were it not for leaf `without` (OpenZFS: `DTL_OUTAGE`).

@@ -45,8 +45,19 @@ pub struct VdevTree {
 /// Opens the leaves of a tree.
 pub(crate) struct Leaves<'a> {
     found: &'a dyn Fn(Guid) -> Option<Arc<dyn Device>>,
-    opened: Vec<Arc<Leaf>>,
+    /// The leaves that stay, by the guids that they get.
+    known: &'a dyn Fn(Guid) -> Option<Arc<Leaf>>,
+    opened: Vec<(Guid, Arc<Leaf>)>,
     next: usize,
+}
+
+/// What a pool's next tree has that its configuration does not tell.
+#[derive(Debug, Default)]
+pub struct Newcomers<'a> {
+    /// The devices of leaves that are new.
+    pub devices: Option<&'a HashMap<Guid, Arc<dyn Device>>>,
+    /// A leaf that gets another guid: the one that it had, and the one that it gets.
+    pub renamed: Option<(Guid, Guid)>,
 }
 
 impl Leaves<'_> {
@@ -62,9 +73,11 @@ impl Leaves<'_> {
     }
 
     fn add(&mut self, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Arc<Leaf> {
-        let leaf = Arc::new(Leaf::new(self.next, config, device, present));
-        self.next += 1;
-        self.opened.push(Arc::clone(&leaf));
+        let leaf = (self.known)(config.guid).unwrap_or_else(|| {
+            self.next += 1;
+            Arc::new(Leaf::new(self.next - 1, config, device, present))
+        });
+        self.opened.push((config.guid, Arc::clone(&leaf)));
         leaf
     }
 }
@@ -140,6 +153,15 @@ impl Shape {
         }
     }
 
+    /// Takes over what the vdev has come to know since it was opened with another set of devices.
+    fn go_on_from(&self, before: &Shape) {
+        if let (Shape::Striped(Striped { geometry: Geometry::Raidz(now), .. }), Shape::Striped(old)) = (self, before)
+            && let Geometry::Raidz(old) = &old.geometry
+        {
+            now.go_on_from(old);
+        }
+    }
+
     fn psize_to_asize(&self, psize: u64, birth: Txg, ashift: u32) -> u64 {
         let whole = psize.next_multiple_of(1 << ashift);
         match self {
@@ -187,26 +209,29 @@ impl VdevTree {
     /// # Errors
     /// [`Error::Config`] for a configuration that cannot be.
     pub fn open(config: &VdevConfig, found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>) -> Result<VdevTree, Error> {
-        VdevTree::build(config, found, None)
+        VdevTree::build(config, found, None, &|_| None)
     }
 
-    /// The tree for another configuration of the same pool: a top-level vdev that `config` has in the same place is shared with this tree, with its
-    /// leaves and all that is known of them, every other one is opened. A leaf keeps its [index](Leaf::index), and none gets that of a leaf that is gone.
+    /// The tree for another configuration of the same pool: a top-level vdev that `config` has in the same place and shape is shared with this tree. Every
+    /// other one is opened, with the leaves that this tree has, wherever in it, and all that is known of them. A leaf keeps its [index](Leaf::index), and
+    /// none gets that of a leaf that is gone.
     ///
     /// # Errors
     /// As [`VdevTree::open`].
-    pub fn changed(
-        &self,
-        config: &VdevConfig,
-        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
-    ) -> Result<VdevTree, Error> {
-        VdevTree::build(config, found, Some(self))
+    pub fn changed(&self, config: &VdevConfig, new: &Newcomers<'_>) -> Result<VdevTree, Error> {
+        let found = |guid| new.devices?.get(&guid).cloned();
+        let known = |guid| {
+            let before = new.renamed.filter(|(_, now)| *now == guid).map_or(guid, |(before, _)| before);
+            self.leaf(before).cloned()
+        };
+        VdevTree::build(config, &found, Some(self), &known)
     }
 
     fn build(
         config: &VdevConfig,
         found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
         before: Option<&VdevTree>,
+        known: &dyn Fn(Guid) -> Option<Arc<Leaf>>,
     ) -> Result<VdevTree, Error> {
         if config.kind != VdevType::Root {
             return Err(Error::config(config.guid, "not the root of a pool"));
@@ -219,26 +244,38 @@ impl VdevTree {
             let share = shares.borrow_mut().remove(&guid)?;
             found(guid).filter(|device| !device.is_writable() || room_for_blocks(device.size()) >= share)
         };
-        let mut leaves = Leaves { found: &found, opened: Vec::new(), next: before.map_or(0, |tree| tree.next_leaf) };
+        let next = before.map_or(0, |tree| tree.next_leaf);
+        let mut leaves = Leaves { found: &found, known, opened: Vec::new(), next };
         let mut tops = Vec::with_capacity(config.children.len());
         for (id, child) in config.children.iter().enumerate() {
             if child.id != id as u64 {
                 return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
             }
-            let stays = |top: &&TopVdev| top.guid() == child.guid && top.config().kind == child.kind;
-            let known = before.and_then(|tree| Some((tree, tree.tops.get(id).filter(stays)?)));
-            tops.push(match known {
+            let predecessor = before.and_then(|tree| Some((tree, tree.tops.get(id)?)));
+            tops.push(match predecessor.filter(|(_, top)| top.config().has_shape_of(child)) {
                 Some((tree, top)) => {
-                    leaves.opened.extend(top.config().leaves().filter_map(|leaf| tree.leaf(leaf.guid).cloned()));
+                    let shared =
+                        top.config().walk().filter_map(|vdev| Some((vdev.guid, tree.leaf(vdev.guid)?.clone())));
+                    leaves.opened.extend(shared);
                     top.clone()
                 }
-                None => TopVdev::open(child, &mut leaves)?,
+                None => TopVdev::open(child, &mut leaves, predecessor.map(|(_, top)| top))?,
             });
         }
         let Leaves { opened: mut leaves, next: next_leaf, .. } = leaves;
-        leaves.sort_by_key(|leaf| leaf.index());
-        let by_guid = leaves.iter().enumerate().map(|(at, leaf)| (leaf.guid(), at)).collect();
+        leaves.sort_by_key(|(_, leaf)| leaf.index());
+        let by_guid = leaves.iter().enumerate().map(|(at, (guid, _))| (*guid, at)).collect();
+        let leaves = leaves.into_iter().map(|(_, leaf)| leaf).collect();
         Ok(VdevTree { config: config.clone(), tops, leaves, by_guid, next_leaf })
+    }
+
+    /// It is the pool's tree from now on: its leaves are those of its configuration.
+    pub(crate) fn identify_leaves(&self) {
+        for config in self.config.walk().filter(|vdev| vdev.children.is_empty()) {
+            if let Some(leaf) = self.leaf(config.guid) {
+                leaf.identify(config);
+            }
+        }
     }
 
     /// The tree of a pool that is one device of 512-byte sectors and `asize` allocatable bytes, whatever its labels say: to read and write
@@ -315,6 +352,13 @@ impl VdevTree {
         }
     }
 
+    /// Tells that a leaf which is new has missed `txgs`, and that this is to be written to the pool.
+    pub fn miss(&self, leaf: Guid, txgs: Range<u64>) {
+        if let Some(leaf) = self.leaf(leaf) {
+            leaf.miss_all(txgs);
+        }
+    }
+
     /// Tells that nobody knows which txgs a leaf missed: it counts as having missed all up to `last`, and that is to be written to the pool.
     pub fn lose_dtl(&self, leaf: Guid, last: Txg) {
         if let Some(leaf) = self.leaf(leaf) {
@@ -363,14 +407,20 @@ impl VdevTree {
 }
 
 impl TopVdev {
-    fn open(config: &VdevConfig, leaves: &mut Leaves<'_>) -> Result<TopVdev, Error> {
+    /// `before`: the top-level vdev that was in its place. It stays the same one if it has the same guid.
+    fn open(config: &VdevConfig, leaves: &mut Leaves<'_>, before: Option<&TopVdev>) -> Result<TopVdev, Error> {
         let shape = Shape::open(config, leaves)?;
         let absent = matches!(shape, Shape::Gone);
         if !absent && !ASHIFT.contains(&config.ashift) {
             return Err(Error::config(config.guid, format!("ashift {}", config.ashift)));
         }
         let (config, ashift, shape) = (Arc::new(config.clone()), config.ashift as u32, Arc::new(shape));
-        let mut top = TopVdev { config, ashift, deflate_ratio: 0, errors: Arc::default(), shape };
+        let before = before.filter(|before| before.guid() == config.guid);
+        if let Some(before) = before {
+            shape.go_on_from(&before.shape);
+        }
+        let errors = before.map_or_else(Arc::default, |before| before.errors.clone());
+        let mut top = TopVdev { config, ashift, deflate_ratio: 0, errors, shape };
         if !absent {
             // a fixed formula: blocks that exist were accounted by it
             top.deflate_ratio = DEFLATE_BLOCK / (top.psize_to_asize_at(DEFLATE_BLOCK, Txg(0)) >> 9).max(1);

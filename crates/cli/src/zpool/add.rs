@@ -10,7 +10,7 @@ use site::{Imported, Query};
 use super::create::of_device;
 use super::newdevs::{NewVdevs, Section};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
-use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION};
+use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, Parsed};
 use crate::command::Call;
 use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
@@ -26,14 +26,7 @@ struct Allowed {
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let args = &call.args;
-    let mut said: Vec<Said> = Vec::new();
-    for text in args.values('o').map(|text| text.to_string_lossy().into_owned()) {
-        let (name, value) = text.split_once('=').ok_or_else(|| usage("missing '=' for -o option"))?;
-        if name != "ashift" {
-            return Err(usage(""));
-        }
-        pool_props::add(&mut said, name, value).map_err(usage)?;
-    }
+    let said = asked_ashift(args)?;
     let operands = args.names();
     let Some((name, words)) = operands.split_first() else { return Err(usage("missing pool name argument")) };
     if words.is_empty() {
@@ -63,8 +56,21 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(0)
 }
 
+/// The sector size of `-o`, the only property that new devices take.
+pub(super) fn asked_ashift(args: &Parsed) -> Result<Vec<Said>, Failure> {
+    let mut said: Vec<Said> = Vec::new();
+    for text in args.values('o').map(|text| text.to_string_lossy().into_owned()) {
+        let (name, value) = text.split_once('=').ok_or_else(|| usage("missing '=' for -o option"))?;
+        if name != "ashift" {
+            return Err(usage(""));
+        }
+        pool_props::add(&mut said, name, value).map_err(usage)?;
+    }
+    Ok(said)
+}
+
 /// The sector size that was asked for, else that of the pool's property.
-fn ashift(query: &Query, config: &NvList, said: &[Said]) -> Result<Option<u64>, String> {
+pub(super) fn ashift(query: &Query, config: &NvList, said: &[Said]) -> Result<Option<u64>, String> {
     let version = config.get_u64(key::VERSION).unwrap_or(0);
     let values = pool_props::check(said, When::Create, query.name(), version)?;
     let own = || {
@@ -89,7 +95,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let mut input = new.request(ashift, &shared);
     input.insert("check_ashift", !allowed.ashift);
     let control = console::control(spa).on(Arc::new(here()));
-    here().add_vdevs(&control, &input).map_err(|e| cannot(why(&e)))?;
+    here().change_vdevs(&control, Ioc::VdevAdd, &input).map_err(|e| cannot(why(&e)))?;
     made.keep();
     writable::close(control.spa(), doing)
 }

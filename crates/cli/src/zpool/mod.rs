@@ -2,6 +2,7 @@
 
 mod activity;
 mod add;
+mod attach;
 mod checkpoint;
 mod clear;
 mod create;

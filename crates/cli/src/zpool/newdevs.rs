@@ -79,12 +79,7 @@ impl NewVdevs {
     /// Refuses devices that are in use, and vdevs that do not match each other or those of `pool` (its `vdev_tree`);
     /// `force` overrides what can be overridden.
     pub(super) fn check(&self, pool: Option<&NvList>, force: bool) -> Result<(), Failure> {
-        let imported: HashSet<Guid> = here().all()?.into_iter().map(|pool| pool.guid).collect();
-        let mut lines = Vec::new();
-        for (path, as_spare) in self.spec.paths().filter(|(path, _)| !self.missing.contains_key(*path)) {
-            let found = in_use_path(Path::new(path)).map_err(|e| cannot_open(path, &e))?;
-            lines.extend(found.and_then(|found| refusal(path, found, &imported, as_spare, force)));
-        }
+        let mut lines = self.uses(force)?;
         if lines.is_empty() && !force {
             lines = replication(pool, &self.spec, &|path| self.look(path));
         }
@@ -92,6 +87,39 @@ impl NewVdevs {
             lines.extend(self.spec.require_normal().err().map(|e| e.to_string()));
         }
         if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
+    }
+
+    /// Refuses the device that is to be attached to one of `pool`, if it is in use other than as a spare of that pool.
+    pub(super) fn check_one(&self, pool: &str, force: bool) -> Result<(), Failure> {
+        match self.is_spare_of(pool)? {
+            true => Ok(()),
+            false => self.check_in_use(force),
+        }
+    }
+
+    /// Returns whether the first device is a spare of this pool.
+    pub(super) fn is_spare_of(&self, pool: &str) -> Result<bool, Failure> {
+        let Some((path, _)) = self.spec.paths().next() else { return Ok(false) };
+        match in_use_path(Path::new(path)).map_err(|e| cannot_open(path, &e))? {
+            Some(InUse::Spare { leaf }) => Ok(owners(leaf, key::SPARES).iter().any(|owner| owner == pool)),
+            _ => Ok(false),
+        }
+    }
+
+    fn check_in_use(&self, force: bool) -> Result<(), Failure> {
+        let lines = self.uses(force)?;
+        if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
+    }
+
+    /// Why the devices must not be used.
+    fn uses(&self, force: bool) -> Result<Vec<String>, Failure> {
+        let imported: HashSet<Guid> = here().all()?.into_iter().map(|pool| pool.guid).collect();
+        let mut lines = Vec::new();
+        for (path, as_spare) in self.spec.paths().filter(|(path, _)| !self.missing.contains_key(*path)) {
+            let found = in_use_path(Path::new(path)).map_err(|e| cannot_open(path, &e))?;
+            lines.extend(found.and_then(|found| refusal(path, found, &imported, as_spare, force)));
+        }
+        Ok(lines)
     }
 
     /// A device opened for reading.

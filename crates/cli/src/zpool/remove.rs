@@ -1,5 +1,6 @@
 //! `zpool remove`: logs, spares and caches. Data is not moved off vdevs in this version.
 
+use control::Ioc;
 use nvlist::NvList;
 use site::Imported;
 
@@ -62,7 +63,7 @@ fn remove(record: &Imported, devices: &[String]) -> Outcome {
         let removed = removed.and_then(|(vdev, _)| {
             let mut input = NvList::new();
             input.insert("guid", vdev.guid.0);
-            here().remove_vdev(&control, &input).map_err(|e| why(&e))
+            here().change_vdevs(&control, Ioc::VdevRemove, &input).map_err(|e| why(&e))
         });
         if let Err(why) = removed {
             eprintln!("cannot remove {device}: {why}");

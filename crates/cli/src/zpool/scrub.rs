@@ -154,7 +154,7 @@ fn scrub(record: &Imported, what: What, waits: bool, doing: &str) -> Result<(), 
 }
 
 /// Waits until the scan has ended, and shows its progress on a terminal.
-fn wait(control: &Control) -> Result<(), Failed> {
+pub(super) fn wait(control: &Control) -> Result<(), Failed> {
     let config = brief(control)?;
     let total = config.get_nvlist(key::VDEV_TREE).map_or(0, |root| VdevStats::of(root).get(VdevStat::Alloc));
     let (spa, cancel) = (control.spa(), console::signals().cancel());

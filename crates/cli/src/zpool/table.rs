@@ -1,8 +1,8 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat, labelclear, list,
-    online, remove, scrub, set, status, sync, upgrade, wait,
+    add, attach, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat,
+    labelclear, list, online, remove, scrub, set, status, sync, upgrade, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
@@ -161,15 +161,21 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tattach [-fsw] [-o property=value] <pool> <vdev> <new-device>\n",
             options: "fo:sw",
             longs: &[],
-            run: None,
+            run: Some(attach::attach),
         },
-        Command { name: "detach", usage: "\tdetach <pool> <device>\n", options: "", longs: &[], run: None },
+        Command {
+            name: "detach",
+            usage: "\tdetach <pool> <device>\n",
+            options: "",
+            longs: &[],
+            run: Some(attach::detach),
+        },
         Command {
             name: "replace",
             usage: "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n",
             options: "fo:sw",
             longs: &[],
-            run: None,
+            run: Some(attach::replace),
         },
         Command {
             name: "split",

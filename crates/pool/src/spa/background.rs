@@ -113,8 +113,8 @@ impl Spa {
             Activity::Condense => (&tasks.condense, true),
             Activity::Scrub => (&tasks.scan, !self.is_resilvering()?),
             Activity::Resilver => (&tasks.scan, self.is_resilvering()?),
-            // nothing is replaced here: see `zpool replace`
-            Activity::Replace | Activity::Initialize | Activity::Remove | Activity::Trim | Activity::RaidzExpand => {
+            Activity::Replace => (&tasks.scan, self.is_replacing() && self.is_resilvering()?),
+            Activity::Initialize | Activity::Remove | Activity::Trim | Activity::RaidzExpand => {
                 return Ok(None);
             }
         };

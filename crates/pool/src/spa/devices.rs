@@ -54,7 +54,7 @@ impl Spa {
         // the label may be of the txg that is being synced
         let last = Txg(self.txgs.synced().0 + 1);
         for leaf in tree.absent_leaves().filter(|leaf| wanted(leaf)) {
-            let paths = [Some(leaf.name()), leaf.path().map(str::to_owned)];
+            let paths = [Some(leaf.name()), leaf.path()];
             let found = paths.iter().flatten().find_map(|path| (self.hooks.open_device)(path).ok());
             if let Some(device) = found {
                 // a device that is not the right one leaves its reason with the leaf

@@ -32,6 +32,7 @@
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_synctask.c`, `spa_config.c`.
 
+mod attach;
 mod background;
 pub(crate) mod bpobj;
 pub mod brt;
@@ -43,6 +44,7 @@ pub(crate) mod create;
 pub(crate) mod datasets;
 pub mod dbgmsg;
 pub mod ddt;
+mod detach;
 mod devices;
 mod dtl;
 pub(crate) mod errlog;
@@ -65,6 +67,7 @@ mod props;
 mod readers;
 mod remove_vdev;
 mod scan;
+mod surgery;
 mod suspend;
 mod sync;
 mod task;

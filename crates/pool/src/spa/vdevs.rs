@@ -26,7 +26,7 @@ use base::{Errno, Guid, Txg};
 use nvlist::NvList;
 use ondisk::label::key;
 use vdev::create::{LayoutOptions, NewPool};
-use vdev::{Device, VdevConfig, VdevTree, VdevType};
+use vdev::{Device, Newcomers, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
 use crate::spa::create::{init_aside, init_labels};
@@ -40,6 +40,9 @@ pub enum VdevRefusal {
     /// No vdev, spare or cache of this guid (ENOENT).
     #[error("no such device in pool")]
     NoDevice,
+    /// No vdev of this guid (ENODEV).
+    #[error("no such device in pool")]
+    NoVdev,
     /// The device alone has something (EBUSY).
     #[error("no valid replicas")]
     NoReplicas,
@@ -49,6 +52,27 @@ pub enum VdevRefusal {
     /// A spare that has taken the place of a device (EBUSY).
     #[error("Pool busy; removal may already be in progress")]
     Busy,
+    /// The parent of the device is another one by now (EBUSY).
+    #[error("the device has another parent")]
+    OtherParent,
+    /// The new device is too small for what the other has (EOVERFLOW).
+    #[error("device is too small")]
+    TooSmall,
+    /// The sectors of the new device are larger than those of the vdev (`ZFS_ERR_ASHIFT_MISMATCH`).
+    #[error("The new device cannot have a higher alignment requirement than the top-level vdev.")]
+    Alignment,
+    /// A spare for a device that has one already (EEXIST).
+    #[error("the device has a spare already")]
+    DoubleSpare,
+    /// A resilver runs, beside which no sequential rebuild can (`ZFS_ERR_RESILVER_IN_PROGRESS`).
+    #[error("resilver in progress")]
+    Resilvering,
+    /// A sequential rebuild runs, beside which no resilver can (`ZFS_ERR_REBUILD_IN_PROGRESS`).
+    #[error("rebuild in progress")]
+    Rebuilding,
+    /// The data of a vdev is being moved away (`ZFS_ERR_DEVRM_IN_PROGRESS`).
+    #[error("device removal in progress")]
+    Removing,
     /// A log device holds records that are not replayed yet (EBUSY).
     #[error("Mount encrypted datasets to replay logs.")]
     LogBusy,
@@ -90,13 +114,22 @@ impl VdevRefusal {
     pub fn errno(self) -> Errno {
         match self {
             VdevRefusal::NoDevice => Errno::ENOENT,
-            VdevRefusal::UnplayedLogs => Errno::EEXIST,
-            VdevRefusal::InUse | VdevRefusal::Busy | VdevRefusal::LogBusy | VdevRefusal::NoReplicas => Errno::EBUSY,
+            VdevRefusal::NoVdev => Errno::ENODEV,
+            VdevRefusal::UnplayedLogs | VdevRefusal::DoubleSpare => Errno::EEXIST,
+            VdevRefusal::InUse
+            | VdevRefusal::Busy
+            | VdevRefusal::LogBusy
+            | VdevRefusal::NoReplicas
+            | VdevRefusal::OtherParent => Errno::EBUSY,
+            VdevRefusal::TooSmall => Errno::EOVERFLOW,
+            VdevRefusal::Resilvering => Errno::ZFS_ERR_RESILVER_IN_PROGRESS,
+            VdevRefusal::Rebuilding => Errno::ZFS_ERR_REBUILD_IN_PROGRESS,
+            VdevRefusal::Removing => Errno::ZFS_ERR_DEVRM_IN_PROGRESS,
             VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => Errno::EINVAL,
             VdevRefusal::NoSpace => Errno::ENOSPC,
             VdevRefusal::NotSupported | VdevRefusal::DistributedSpare | VdevRefusal::NotSettable => Errno::ENOTSUP,
             VdevRefusal::Checkpoint => Errno::ZFS_ERR_CHECKPOINT_EXISTS,
-            VdevRefusal::SectorSize => Errno::ZFS_ERR_ASHIFT_MISMATCH,
+            VdevRefusal::SectorSize | VdevRefusal::Alignment => Errno::ZFS_ERR_ASHIFT_MISMATCH,
         }
     }
 }
@@ -184,23 +217,26 @@ impl Spa {
 
     /// Returns the configuration with its top-level vdevs changed.
     pub(crate) fn config_with(&self, change: impl FnOnce(&mut Vec<NvList>)) -> NvList {
-        let mut nv = self.config.lock().nv.clone();
-        if let Some(children) = nv.get_nvlist_mut(key::VDEV_TREE).and_then(|t| t.get_nvlist_array_mut(key::CHILDREN)) {
-            change(children);
-        }
-        super::config::describe_tops(&mut nv);
-        nv
+        self.config_with_tree(|tree| tree.get_nvlist_array_mut(key::CHILDREN).map(change)).0
     }
 
-    /// Returns the tree of configuration `nv`, which shares what it can with the current one; `devices` are those of new leaves.
-    fn tree_of(&self, nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<VdevTree, Error> {
+    /// Returns the configuration with its tree of vdevs changed.
+    pub(crate) fn config_with_tree<R>(&self, change: impl FnOnce(&mut NvList) -> R) -> (NvList, Option<R>) {
+        let mut nv = self.config.lock().nv.clone();
+        let changed = nv.get_nvlist_mut(key::VDEV_TREE).map(change);
+        super::config::describe_tops(&mut nv);
+        (nv, changed)
+    }
+
+    /// Returns the tree of configuration `nv`, which shares what it can with the current one.
+    pub(crate) fn tree_of(&self, nv: &NvList, new: &Newcomers<'_>) -> Result<VdevTree, Error> {
         let vdevs = nv.require_nvlist(key::VDEV_TREE);
         let parsed = VdevConfig::parse(vdevs.map_err(|source| Error::Nvlist { what: "pool configuration", source })?)?;
-        Ok(self.tree().changed(&parsed, &|leaf| devices.get(&leaf).cloned())?)
+        Ok(self.tree().changed(&parsed, new)?)
     }
 
     /// Makes `tree` the pool's current tree.
-    fn publish(&self, tree: VdevTree) {
+    pub(crate) fn publish(&self, tree: VdevTree) {
         *self.worst.write() = worst_case(&tree);
         self.zio.live_tree().publish(Arc::new(tree));
         // those of new leaves are not known, and those of all others may have been inherited
@@ -213,13 +249,14 @@ impl TaskCx<'_> {
     fn join_vdevs(&self, tops: Vec<NvList>, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<(), Error> {
         let spa = self.spa;
         let nv = spa.config_with(|children| children.extend(tops));
+        let new = Newcomers { devices: Some(devices), renamed: None };
         // an invalid tree is refused before anything is changed
-        let classes = spa.space.classes_of_new(&spa.tree_of(&nv, devices)?);
+        let classes = spa.space.classes_of_new(&spa.tree_of(&nv, &new)?);
         let before = std::mem::replace(&mut spa.config.lock().nv, nv);
         let joined = spa
             .construct_zaps(self.mos, self.tx)
             .and_then(|()| spa.space.make_arrays(self.mos, self.tx, spa))
-            .and_then(|()| spa.tree_of(&spa.config.lock().nv.clone(), devices));
+            .and_then(|()| spa.tree_of(&spa.config.lock().nv.clone(), &new));
         match joined {
             Ok(tree) => {
                 let histograms = spa.feature_enabled(self.mos, "spacemap_histogram")?;
@@ -244,7 +281,7 @@ impl TaskCx<'_> {
                 old = std::mem::replace(child, hole(id));
             }
         });
-        let tree = spa.tree_of(&new, &HashMap::new())?;
+        let tree = spa.tree_of(&new, &Newcomers::default())?;
         crate::spa::metaslab::alloc::forget_vdev(self, &VdevConfig::parse(&old)?)?;
         spa.edit_config(|nv| *nv = new.clone());
         spa.space.leave(id)?;

@@ -210,13 +210,9 @@ impl Session {
         let site = &self.machine.site;
         let out = match (&open.held, ioc) {
             (Held::Reading(pool, _), _) => self.machine.query(open, pool).of(&self.caller).call(ioc, name, input),
-            (Held::Writing(spa), Ioc::VdevAdd) => {
+            (Held::Writing(spa), ioc) if ioc.changes_devices() => {
                 let _alone = open.lock_vdevs();
-                site.add_vdevs(&self.control(spa), input)
-            }
-            (Held::Writing(spa), Ioc::VdevRemove) => {
-                let _alone = open.lock_vdevs();
-                site.remove_vdev(&self.control(spa), input)
+                site.change_vdevs(&self.control(spa), ioc, input)
             }
             (Held::Writing(spa), ioc) => self.control(spa).until(cancel).call(ioc, name, input),
         }?;

@@ -501,7 +501,7 @@ fn a_repair_that_fails_counts_for_its_leaf_when_others_have_gone() {
     let tops = |first| vec![first, mirror(1, 2..4)];
     let bench = Bench::new(tops(mirror(0, 0..2)), 4);
     let after = VdevConfig::parse(&TestPool::with_tops(tops(indirect(0)), 4).config).unwrap();
-    let tree = bench.without(&[]).changed(&after, &|_| None).unwrap();
+    let tree = bench.without(&[]).changed(&after, &Newcomers::default()).unwrap();
     bench.disks[3].broken.store(true, Ordering::Relaxed);
     let (dva, data) = (Dva::new(1, 0, 512, false), block(512, 1));
     assert!(!tree.rewrite(Txg(1), &BlockWrite { dva, data: &data }));

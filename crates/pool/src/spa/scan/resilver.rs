@@ -27,6 +27,7 @@ use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use zio::{Bookmark, Scratch, Suspect};
 
 use super::{ScrubRange, begin, end, errors, put, running};
+use crate::spa::attach::CONCURRENT_TXGS;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Pool};
@@ -43,6 +44,7 @@ impl Spa {
         if !self.is_resilver_due(again)? {
             return Ok(false);
         }
+        self.wait_for_missed()?;
         self.sync_task(move |cx| start(cx, to_examine))
     }
 
@@ -67,7 +69,22 @@ impl Spa {
         self.begin_by_itself().inspect_err(|_| wanted.store(true, Ordering::Release))
     }
 
+    /// Waits until all that devices have missed is on disk: a device that has just joined misses blocks of txgs that are not synced yet
+    /// (OpenZFS: `dsl_scan_restart_resilver` of a later txg).
+    fn wait_for_missed(self: &Arc<Self>) -> Result<(), Error> {
+        for _ in 0..CONCURRENT_TXGS {
+            let is_ahead = |missed: Range<u64>| self.txgs.synced().0.saturating_add(1) < missed.end;
+            if !self.tree().missed().is_some_and(is_ahead) {
+                break;
+            }
+            self.txgs.note_work();
+            self.sync()?;
+        }
+        Ok(())
+    }
+
     fn begin_by_itself(self: &Arc<Self>) -> Result<(), Error> {
+        self.wait_for_missed()?;
         let (view, missed) = (self.view()?, self.tree().missed());
         let Some(missed) = missed else { return Ok(()) };
         if let Some(scan) = running(&view.mos)?.filter(|scan| scan.func == ScanFunc::Resilver) {

@@ -280,7 +280,10 @@ pub(crate) fn slice(spa: &Arc<Spa>) -> Result<Next, Error> {
         Some(run) => run,
         None => match Run::of_record(spa)? {
             Some(run) => run,
-            None => return Ok(Next::Done),
+            None => {
+                spa.detach_replaced();
+                return Ok(Next::Done);
+            }
         },
     };
     match run.slice(spa)? {
@@ -354,7 +357,7 @@ impl Spa {
         let view = self.view()?;
         let scan = running(&view.mos)?.is_some_and(|phys| phys.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
         let going = |phys: ErrorScrubPhys| !phys.paused;
-        if scan || errors::under_way(&view.mos)?.is_some_and(going) {
+        if scan || self.has_replaced() || errors::under_way(&view.mos)?.is_some_and(going) {
             self.scanner.begin_recorded(self.env().now_s());
             self.background.scan.wake(self);
         }

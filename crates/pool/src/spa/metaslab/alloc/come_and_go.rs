@@ -99,11 +99,25 @@ pub(crate) fn forget_vdev(cx: &TaskCx<'_>, top: &VdevConfig) -> Result<(), Error
     {
         cx.mos.objset.free_object(cx.tx, unflushed)?;
     }
-    for leaf in top.leaves().filter(|leaf| leaf.dtl.is_some()) {
-        free_map(cx, leaf.dtl)?;
+    let zaps = top.walk().flat_map(|vdev| [vdev.top_zap, vdev.leaf_zap]);
+    forget(cx, top.leaves().map(|leaf| leaf.dtl), zaps)
+}
+
+/// Frees the DTL and the ZAP of a leaf that leaves its siblings.
+pub(crate) fn forget_leaf(cx: &TaskCx<'_>, leaf: &VdevConfig) -> Result<(), Error> {
+    forget(cx, std::iter::once(leaf.dtl), std::iter::once(leaf.leaf_zap))
+}
+
+/// Frees DTLs and ZAPs. There are none where an id is 0.
+fn forget(
+    cx: &TaskCx<'_>,
+    dtls: impl Iterator<Item = ObjectId>,
+    zaps: impl Iterator<Item = ObjectId>,
+) -> Result<(), Error> {
+    for dtl in dtls.filter(|dtl| dtl.is_some()) {
+        free_map(cx, dtl)?;
     }
     let all: Option<Zap> = cx.mos.named_zap(ALL_VDEV_ZAPS)?;
-    let zaps = top.walk().flat_map(|vdev| [vdev.top_zap, vdev.leaf_zap]);
     // for a vdev without children both ZAPs are its own
     let zaps: BTreeMap<ObjectId, ()> = zaps.filter(|zap| zap.is_some()).map(|zap| (zap, ())).collect();
     for zap in zaps.into_keys() {

@@ -36,7 +36,7 @@ use crate::spa::open::TXG_DEFER_SIZE;
 use crate::{Error, Pool};
 use store::{Features, Store, TopObjects};
 
-pub(crate) use come_and_go::{ALL_VDEV_ZAPS, forget_vdev};
+pub(crate) use come_and_go::{ALL_VDEV_ZAPS, forget_leaf, forget_vdev};
 
 /// Share of the special class, in percent, that small blocks of data leave to metadata (OpenZFS:
 /// `zfs_special_class_metadata_reserve_pct`).
