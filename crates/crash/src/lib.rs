@@ -39,6 +39,7 @@ mod chores;
 pub mod compare;
 mod cut;
 mod driver;
+pub mod exchange;
 pub mod fsynced;
 pub mod model;
 mod overlay;

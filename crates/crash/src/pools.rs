@@ -13,6 +13,7 @@ use zuse::verify::{Options, inspect};
 use crate::chores::{Until, check_datasets, scrub};
 use crate::compare::{Context, Result, compare};
 use crate::driver::{Driver, Limits};
+use crate::exchange::exchange;
 use crate::model::{History, Model};
 use crate::{Recording, Rng, State, Tape};
 
@@ -22,6 +23,8 @@ pub const NAME: &str = "crash";
 const ARC_BYTES: u64 = 16 << 20;
 /// Percentage of the steps of a run that are pool-wide operations.
 const CHORES_PCT: u64 = 12;
+/// Percentage of the steps after which devices are exchanged, where that is part of a run.
+const EXCHANGES_PCT: u64 = 12;
 /// Percentage of the states after a cut that are scrubbed after they continued.
 const SCRUB_PCT: u64 = 20;
 /// LZ4 as block pointers name it.
@@ -200,6 +203,8 @@ pub struct Run {
     pub tape_bytes: u64,
     /// Limits on the pool's contents.
     pub limits: Limits,
+    /// Disks that take turns with those of the pool: if there are any, devices are attached, detached and replaced as well.
+    pub spare_disks: usize,
 }
 
 /// Creates a pool, runs random operations on it with occasional reopens, and exports it in the end, while recording a tape. A promise has
@@ -208,7 +213,9 @@ pub struct Run {
 /// # Errors
 /// The first failure, with the operations before it.
 pub fn record(shape: &Shape, run: &Run) -> Result<(Tape<u64>, History)> {
-    let recording = Recording::new(&shape.disks()?, run.tape_bytes);
+    let mut disks = shape.disks()?;
+    disks.extend((0..run.spare_disks).map(|n| (format!("x{n}"), shape.size)));
+    let recording = Recording::new(&disks, run.tape_bytes);
     let devices = recording.devices();
     let spa = shape.create(&devices, run.seed)?;
     recording.promise(0, spa.uberblock().txg.0);
@@ -221,6 +228,12 @@ pub fn record(shape: &Shape, run: &Run) -> Result<(Tape<u64>, History)> {
         if driver.rng().percent(CHORES_PCT) {
             let txg = driver.chore().map_err(|what| told(&driver, what))?;
             recording.promise(txg, driver.spa().uberblock().txg.0);
+        }
+        if run.spare_disks > 0 && driver.rng().percent(EXCHANGES_PCT) {
+            let spa = driver.spa().clone();
+            if let Some(what) = exchange(&spa, &devices, driver.rng()).map_err(|what| told(&driver, what))? {
+                driver.note(|| what);
+            }
         }
         let pause = driver.rng().percent(20);
         if pause || step == run.steps || step % run.reopen_every == 0 {

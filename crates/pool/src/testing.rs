@@ -29,7 +29,16 @@ pub fn hooks() -> Hooks {
 /// If it cannot be made.
 #[must_use]
 pub fn in_memory(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>) {
-    let disks: Vec<_> = (0..count).map(|n| Arc::new(MemoryDevice::writable(DISK).named(format!("d{n}")))).collect();
+    in_memory_of(words, count, DISK)
+}
+
+/// As [`in_memory`], with disks of `size` bytes.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn in_memory_of(words: &str, count: usize, size: u64) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>) {
+    let disks: Vec<_> = (0..count).map(|n| Arc::new(MemoryDevice::writable(size).named(format!("d{n}")))).collect();
     let words: Vec<String> = words.split(' ').map(str::to_string).collect();
     let open = |path: &str| -> Option<Arc<dyn Device>> {
         disks.iter().find(|disk| disk.name() == path).map(|disk| disk.clone() as Arc<dyn Device>)

@@ -3,7 +3,7 @@
 //! A pool that is open here for reading knows neither what other processes have read and written, nor how it was imported, nor where its spares are now. A
 //! [`Query`] lets `control` answer, and puts that into the answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -208,8 +208,10 @@ impl Query {
         if let Some(root) = config.get_nvlist_mut(key::VDEV_TREE) {
             figures::put(root, &counted);
             place(root, devices, suspended.as_ref());
+            let in_use: HashSet<u64> = guids_below(root).into_iter().collect();
             for aside in [key::SPARES, key::L2CACHE] {
-                root.get_nvlist_array_mut(aside).into_iter().flatten().for_each(|vdev| place_aside(vdev, devices));
+                let aside = root.get_nvlist_array_mut(aside).into_iter().flatten();
+                aside.for_each(|vdev| place_aside(vdev, devices, &in_use));
             }
         }
     }
@@ -271,11 +273,13 @@ fn place(vdev: &mut NvList, devices: &HashMap<Guid, String>, suspended: Option<&
 }
 
 /// Sets the path, the state and the size of a spare or cache. It is there if its label was found.
-fn place_aside(vdev: &mut NvList, devices: &HashMap<Guid, String>) {
+fn place_aside(vdev: &mut NvList, devices: &HashMap<Guid, String>, in_use: &HashSet<u64>) {
+    let is_in_use = vdev.get_u64(key::GUID).is_some_and(|guid| in_use.contains(&guid));
     let found = devices.get(&Guid(vdev.get_u64(key::GUID).unwrap_or(0)));
     let kind = vdev.get_str(key::TYPE).and_then(VdevType::from_name);
     let mut stats = VdevStats::of(vdev);
     match found.is_some() || kind == Some(VdevType::DraidSpare) {
+        _ if is_in_use => stats.set_health(VdevState::CantOpen, VdevAux::Spared),
         _ if vdev.get_u64(key::OFFLINE) == Some(1) => stats.set_health(VdevState::Offline, VdevAux::None),
         true => stats.set_health(VdevState::Healthy, VdevAux::None),
         false => stats.set_health(VdevState::CantOpen, VdevAux::OpenFailed),
@@ -285,6 +289,12 @@ fn place_aside(vdev: &mut NvList, devices: &HashMap<Guid, String>) {
         stats.set(VdevStat::Pspace, std::fs::metadata(path).map_or(0, |meta| meta.len()));
     }
     stats.put(vdev);
+}
+
+/// The guids of all vdevs below one.
+fn guids_below(vdev: &NvList) -> Vec<u64> {
+    let children = vdev.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
+    children.iter().flat_map(|child| child.get_u64(key::GUID).into_iter().chain(guids_below(child))).collect()
 }
 
 /// The figures of all processes since the import.

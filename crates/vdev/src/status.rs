@@ -91,17 +91,20 @@ pub enum VdevAux {
     External,
     /// Its device is not the one that it was: other labels, or too small.
     BadLabel,
+    /// A spare that has taken the place of a device.
+    Spared,
 }
 
 impl VdevAux {
     /// All of them.
-    pub const ALL: [VdevAux; 6] = [
+    pub const ALL: [VdevAux; 7] = [
         VdevAux::None,
         VdevAux::OpenFailed,
         VdevAux::NoReplicas,
         VdevAux::ErrExceeded,
         VdevAux::External,
         VdevAux::BadLabel,
+        VdevAux::Spared,
     ];
 
     pub(crate) fn from_bits(bits: u16) -> VdevAux {
@@ -116,6 +119,7 @@ impl VdevAux {
             VdevAux::OpenFailed => 1,
             VdevAux::NoReplicas => 3,
             VdevAux::BadLabel => 6,
+            VdevAux::Spared => 10,
             VdevAux::ErrExceeded => 11,
             VdevAux::External => 14,
         }
@@ -137,6 +141,7 @@ impl VdevAux {
             VdevAux::ErrExceeded => "too many errors",
             VdevAux::External => "external device fault",
             VdevAux::BadLabel => "invalid label",
+            VdevAux::Spared => "currently in use",
         }
     }
 }

@@ -10,6 +10,7 @@ use super::describe::{self, describe, json_key};
 use super::repeat::{Repeat, timestamp};
 use super::status_json::print_pools;
 use super::unavailable::{Seen, each};
+use super::vdev_json::spare_state;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs, brief_stats};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
@@ -177,8 +178,7 @@ fn vdev_value(vdev: &Vdev, property: &str, spare: bool, parsable: bool) -> Strin
     let size = |n: u64| if parsable { n.to_string() } else { nicenum(n) };
     let or_dash = |n: u64| if n == 0 { dash() } else { size(n) };
     if property == "health" {
-        let available = spare && vdev.state == vdev::VdevState::Healthy;
-        return if available { "AVAIL".to_owned() } else { vdev.state.name().to_owned() };
+        return spare_state(vdev).filter(|_| spare).unwrap_or_else(|| vdev.state.name()).to_owned();
     }
     if property == "size" {
         let space = vdev.space.map_or(0, |s| s.size);

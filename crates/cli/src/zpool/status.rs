@@ -10,6 +10,7 @@ use super::repeat::{Repeat, timestamp};
 use super::scripts::{self, Scripts};
 use super::status_facts::{Facts, Options, damaged};
 use super::unavailable::{Seen, Unavailable, each};
+use super::vdev_json::spare_state;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{activity, dedup, status_json};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
@@ -207,7 +208,7 @@ impl Table<'_> {
             return Ok(());
         }
         let leaf = vdev.children.is_empty();
-        let state = if spare && vdev.state == VdevState::Healthy { "AVAIL" } else { vdev.state.name() };
+        let state = spare_state(vdev).filter(|_| spare).unwrap_or_else(|| vdev.state.name());
         let name = vdev.name(self.name, self.options.names);
         let width = self.width.saturating_sub(depth);
         write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
@@ -250,7 +251,7 @@ impl Table<'_> {
             text.push_str(&format!("  {}", vdev.aux.message()));
         }
         if vdev.stale {
-            text.push_str("  (awaiting resilver)");
+            text.push_str(if vdev.resilvering { "  (resilvering)" } else { "  (awaiting resilver)" });
         }
         if vdev.removing {
             text.push_str("  (removing)");

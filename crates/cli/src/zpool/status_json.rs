@@ -12,7 +12,7 @@ use super::repeat::timestamp;
 use super::scripts::Scripts;
 use super::status_facts::{Facts, Options, damaged};
 use super::unavailable::{Seen, each};
-use super::vdev_json::{Numbers, aux, describe_vdev};
+use super::vdev_json::{Numbers, aux, describe_vdev, spare_state};
 use super::vdevs::{Class, Vdev};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::number_or_text;
@@ -132,8 +132,8 @@ impl Writer<'_> {
         }
         let leaf = vdev.children.is_empty() && vdev.kind != VdevType::Root;
         if spare {
-            if vdev.state == VdevState::Healthy {
-                list.insert("state", "AVAIL");
+            if let Some(state) = spare_state(vdev) {
+                list.insert("state", state);
             }
         } else {
             self.amounts(&mut list, vdev, leaf);

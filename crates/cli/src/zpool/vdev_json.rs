@@ -69,6 +69,15 @@ pub(super) const fn state(state: VdevState) -> &'static str {
     }
 }
 
+/// The state of a spare, where it is another word than that of a device.
+pub(super) fn spare_state(vdev: &Vdev) -> Option<&'static str> {
+    match (vdev.aux, vdev.state) {
+        (VdevAux::Spared, _) => Some("INUSE"),
+        (_, VdevState::Healthy) => Some("AVAIL"),
+        _ => None,
+    }
+}
+
 pub(super) const fn aux(aux: VdevAux) -> &'static str {
     match aux {
         VdevAux::None => "NONE",
@@ -77,5 +86,6 @@ pub(super) const fn aux(aux: VdevAux) -> &'static str {
         VdevAux::ErrExceeded => "ERR_EXCEEDED",
         VdevAux::External => "EXTERNAL",
         VdevAux::BadLabel => "BAD_LABEL",
+        VdevAux::Spared => "SPARED",
     }
 }

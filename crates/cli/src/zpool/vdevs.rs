@@ -91,6 +91,8 @@ pub(super) struct Vdev {
     pub(super) devid: Option<String>,
     /// It missed writes, and needs a resilver.
     pub(super) stale: bool,
+    /// Whether a resilver brings it what it missed.
+    pub(super) resilvering: bool,
     /// The device is absent.
     pub(super) not_present: bool,
     pub(super) removing: bool,
@@ -222,6 +224,7 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
         phys_path: None,
         devid: None,
         stale: false,
+        resilvering: false,
         not_present: false,
         removing: false,
         non_allocating: false,
@@ -377,6 +380,7 @@ fn make(config: &VdevConfig, above: Class) -> Vdev {
         phys_path: text(key::PHYS_PATH),
         devid: text(key::DEVID),
         stale: stats.get(VdevStat::ResilverDeferred) != 0,
+        resilvering: stats.get(VdevStat::ScanProcessed) != 0 && state == VdevState::Healthy,
         not_present: config.not_present,
         removing: config.removing,
         non_allocating: stats.get(VdevStat::NoAlloc) != 0,

@@ -7,6 +7,7 @@ use base::{Guid, ObjectId};
 use dmu::Zap;
 use nvlist::NvList;
 use ondisk::label::key;
+use ondisk::scan::{ScanFunc, ScanState};
 use pool::{AllocClass, Error, Pool, Spa};
 use vdev::{
     FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree,
@@ -67,6 +68,11 @@ pub(super) fn tree(view: &Arc<Pool>) -> Result<NvList, Error> {
         activity.put_rebuild(id, top);
     }
     put_work_below(view, &mut root);
+    if let Some(scan) =
+        activity.scan.as_ref().filter(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning)
+    {
+        put_resilver(&mut root, scan.processed.max(1));
+    }
     activity.put(&mut root);
     for (key, mut aside) in [(key::SPARES, view.spares()?), (key::L2CACHE, view.l2cache()?)] {
         if !aside.is_empty() {
@@ -122,6 +128,16 @@ fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
     }
     stats.put(&mut list);
     list
+}
+
+/// Notes for the leaves that a resilver brings up to date what it has written until now. What each of them was given is not known.
+fn put_resilver(list: &mut NvList, processed: u64) {
+    list.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten().for_each(|child| put_resilver(child, processed));
+    let mut stats = VdevStats::of(list);
+    if stats.get(VdevStat::ResilverDeferred) != 0 {
+        stats.set(VdevStat::ScanProcessed, processed);
+        stats.put(list);
+    }
 }
 
 /// Sets how far initializing and trimming of the leaves below a vdev are.

@@ -43,6 +43,8 @@ pub enum VdevStat {
     ChecksumErrors = 22,
     /// Whether its data is being moved away.
     Removing = 25,
+    /// Bytes that the scan which runs has written to it, if that is a resilver of it.
+    ScanProcessed = 26,
     /// Fragmentation of its free space in percent; the largest number if that is not known.
     Fragmentation = 27,
     /// Bytes that are initialized.

@@ -18,6 +18,9 @@ const JUDGED: u64 = 3;
 /// Number of transactions of a run that is cut.
 const STEPS: u64 = 150;
 
+/// The test binary in whose runs devices are exchanged.
+pub(crate) const EXCHANGES: &str = "exchange";
+
 /// The kind of work on a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
@@ -118,15 +121,17 @@ pub(crate) fn work_on(binary: &str, shape: &Shape, steps: u64, work: Work) -> Se
     })
 }
 
-fn run(seed: u64) -> Run {
+fn run(binary: &str, seed: u64) -> Run {
     let limits = Limits { bytes: 2 << 20, objects: 24, ..Limits::default() };
-    Run { seed, steps: STEPS, reopen_every: 60, tape_bytes: 512 << 20, limits }
+    let spare_disks = if binary == EXCHANGES { 3 } else { 0 };
+    Run { seed, steps: STEPS, reopen_every: 60, tape_bytes: 1 << 30, limits, spare_disks }
 }
 
 /// Records a run.
 pub(crate) fn tape(binary: &str, shape: &Shape, seed: u64) -> (Tape<u64>, History) {
     let again = || format!("ZUSE_SEED={seed} cargo test -p zuse-crash --test {binary} {}", shape.name);
-    record(shape, &run(seed)).unwrap_or_else(|what| panic!("the run itself failed: {what}\n    again: {}", again()))
+    record(shape, &run(binary, seed))
+        .unwrap_or_else(|what| panic!("the run itself failed: {what}\n    again: {}", again()))
 }
 
 /// Checks `cuts` cuts in total, of runs on a pool of this shape. The test must have the name of the shape.
