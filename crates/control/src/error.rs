@@ -179,6 +179,14 @@ pub struct Failed {
     pub error: Box<Error>,
 }
 
+impl Failed {
+    /// Returns whether it failed because the pool is suspended: it may be done when the pool goes on.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        matches!(&*self.error, Error::Pool(pool::Error::Suspended(_)))
+    }
+}
+
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
         let mut out = NvList::new();

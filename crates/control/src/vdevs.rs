@@ -47,7 +47,7 @@ impl Control {
 
     pub(crate) fn vdev_detach(&self, input: &NvList) -> Result<NvList, Failed> {
         let guid = Guid(input.get_u64("guid").unwrap_or(0));
-        self.done(self.spa.detach_vdev(guid, None))
+        self.done(self.spa.detach_vdev(guid))
     }
 
     pub(crate) fn vdev_remove(&self, input: &NvList) -> Result<NvList, Failed> {

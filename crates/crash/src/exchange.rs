@@ -30,7 +30,7 @@ pub fn exchange(spa: &Arc<Spa>, devices: &[Arc<dyn Device>], rng: &Rng) -> Resul
     let free: Vec<&Arc<dyn Device>> = devices.iter().filter(is_free).collect();
     let (is_mirror, guid) = (matches!(parent.kind, VdevType::Root | VdevType::Mirror), leaf.guid);
     let (what, done) = match rng.below(3) {
-        0 => (format!("detach {guid}"), spa.detach_vdev(guid, None)),
+        0 => (format!("detach {guid}"), spa.detach_vdev(guid)),
         _ if free.is_empty() || parent.children.len() >= SIBLINGS_MAX && parent.kind != VdevType::Raidz => {
             return Ok(None);
         }

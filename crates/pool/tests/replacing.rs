@@ -50,7 +50,7 @@ impl Bench {
     }
 
     fn detach(&self, name: &str) -> Result<(), Error> {
-        self.spa.detach_vdev(self.guid(name), None)
+        self.spa.detach_vdev(self.guid(name))
     }
 
     fn wait(&self) {
@@ -300,7 +300,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refusal(attach(d0, new(&bench.disks[6], 12), true)), VdevRefusal::InUse);
     assert!(attach(d0, new(&small, 12), true).is_ok(), "larger than what the other has to have");
     bench.wait();
-    assert_eq!(bench.spa.detach_vdev(Guid(5), None).unwrap_err().errno(), Errno::ENODEV);
+    assert_eq!(bench.spa.detach_vdev(Guid(5)).unwrap_err().errno(), Errno::ENODEV);
     bench.spa.checkpoint().unwrap();
     assert_eq!(refusal(bench.attach("d1", "d5", true)), VdevRefusal::Checkpoint);
     assert_eq!(refusal(bench.detach("d1")), VdevRefusal::Checkpoint);

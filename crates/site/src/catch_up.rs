@@ -23,14 +23,14 @@ impl CaughtUp {
     }
 }
 
-/// Begins a resilver if devices have missed writes, and waits for it, but no longer than [`ZUSE_CATCH_UP_MS`]; then it goes on in the background.
+/// Has spares take the places of devices that are gone, begins a resilver if devices have missed writes, and waits for it, but no longer than [`ZUSE_CATCH_UP_MS`]; then it goes on in the background.
 /// With a limit of 0 none is begun. Nor is one where the last resilver of the same blocks could not read everything.
 ///
 /// # Errors
 /// When the lists of datasets cannot be read, or the pool is suspended.
 pub fn catch_up(spa: &Arc<Spa>) -> Result<CaughtUp, Error> {
     let limit = Duration::from_millis(ZUSE_CATCH_UP_MS.get());
-    if !limit.is_zero() && spa.resilver(false)? {
+    if !limit.is_zero() && spa.mend()? {
         spa.scan_wait_for(limit)?;
     }
     Ok(CaughtUp::of(spa))

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use base::Guid;
 use control::{Control, Failed, Ioc, NewVdevs};
 use nvlist::NvList;
+use ondisk::label::key;
 
 use crate::error::opening;
 use crate::{Error, Imported, Site, devices, records};
@@ -34,6 +35,8 @@ impl Site {
         let recorded = records::update(before.guid, |record| match &done {
             // another thread may have failed to add the same
             Ok(_) => record.add_devices(&added),
+            // it may be done when the pool goes on
+            Err(failed) if failed.is_suspended() => {}
             Err(_) => record.devices.retain(|path| !added.contains(path)),
         });
         // a failure to add them is what counts
@@ -55,7 +58,11 @@ impl Site {
         };
         drop(tree);
         let out = control.call(ioc, control.spa().name(), input)?;
-        let gone: Vec<PathBuf> = leaves.iter().filter_map(|leaf| paths.get(leaf)).map(PathBuf::from).collect();
+        // a spare that is no longer in use is still the pool's
+        let spares = control.spa().view()?.spares()?;
+        let stays = |leaf: &&Guid| spares.iter().any(|spare| spare.get_u64(key::GUID) == Some(leaf.0));
+        let gone: Vec<PathBuf> =
+            leaves.iter().filter(|leaf| !stays(leaf)).filter_map(|leaf| paths.get(leaf)).map(PathBuf::from).collect();
         records::update(record.guid, |record| record.devices.retain(|path| !gone.contains(path))).map_err(opening)?;
         Ok(out)
     }

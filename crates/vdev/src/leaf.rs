@@ -58,6 +58,10 @@ pub struct Leaf {
     /// Held over a flush: who comes meanwhile has perhaps written what it brings to stable storage, and waits.
     flushing: Mutex<()>,
     dtl: Dtl,
+    /// The first txg whose blocks it keeps for good: what is written of earlier ones it may lose, as the pool does not know it after a crash.
+    counts_from: AtomicU64,
+    /// Whether it is about to leave the pool: what it has will be lost.
+    leaving: AtomicBool,
 }
 
 impl Leaf {
@@ -80,6 +84,8 @@ impl Leaf {
             carried_flushes: AtomicU64::new(0),
             flushing: Mutex::new(()),
             dtl: Dtl::default(),
+            counts_from: AtomicU64::new(0),
+            leaving: AtomicBool::new(false),
         }
     }
 
@@ -220,6 +226,25 @@ impl Leaf {
     pub(crate) fn take_offline(&self, temporary: bool) {
         self.temporary.store(temporary, Ordering::Release);
         self.empty(None, Health::new(VdevState::Offline, VdevAux::None));
+    }
+
+    /// Whether a block of `txg` that is on it is safe.
+    pub(crate) fn keeps(&self, txg: Txg) -> bool {
+        txg.0 >= self.counts_from.load(Ordering::Acquire) && !self.is_leaving()
+    }
+
+    /// Blocks of txgs before `txg` are not safe on it.
+    pub(crate) fn counts_from(&self, txg: Txg) {
+        self.counts_from.store(txg.0, Ordering::Release);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Says whether it is about to leave the pool. It is written on, but nothing counts that only it has.
+    pub fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Release);
     }
 
     /// It is no longer in the pool: its device, which is returned, is neither read nor written any more, but for what is under way.
@@ -515,12 +540,6 @@ impl Leaf {
     pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>, known: bool) {
         self.dtl.set(ranges);
         self.dtl.set_dirty(!known);
-    }
-
-    /// Notes that it missed `txgs`.
-    pub(crate) fn miss_all(&self, txgs: Range<u64>) {
-        self.dtl.set([self.dtl.ranges(), vec![txgs]].concat());
-        self.dtl.set_dirty(true);
     }
 
     /// Notes that it missed `txg`.

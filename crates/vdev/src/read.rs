@@ -284,6 +284,10 @@ impl<'a> Request<'a> {
         } else {
             leaf.errors.write.add(1);
             leaf.note_unhealed();
+            if self.cx.mode == ReadMode::Scrub {
+                // so that nobody takes the leaf for complete (OpenZFS: `vdev_stat_update` of a scan's repair)
+                leaf.miss(self.birth);
+            }
         }
     }
 

@@ -118,7 +118,7 @@ impl VdevTree {
             return Err("it is smaller than it was");
         }
         let found = probe::device(device.name().into(), device.clone()).ok_or("it has no label")?;
-        if found.guid != leaf.guid() || found.label.pool_guid() != Some(pool) {
+        if !found.may_be(leaf.guid()) || found.label.pool_guid() != Some(pool) {
             return Err("its labels are those of another device");
         }
         match found.label.txg() <= last {

@@ -66,10 +66,11 @@ impl VdevTree {
     }
 
     /// All that was born within `txgs` was read and rewritten where it was missing, and nothing was lost. Who missed something later was not
-    /// there all the while, and keeps its DTL. Gives the leaves that have missed nothing any more.
-    pub fn caught_up(&self, txgs: &Range<u64>) -> Vec<Guid> {
+    /// there all the while, and keeps its DTL; so do those that were `passed` over. Gives the leaves that have missed nothing any more.
+    pub fn caught_up(&self, txgs: &Range<u64>, passed: &[Guid]) -> Vec<Guid> {
         let was_there = |leaf: &&Arc<Leaf>| leaf.dtl().last().is_some_and(|last| last.end <= txgs.end);
-        let caught_up: Vec<&Arc<Leaf>> = self.stale_leaves().filter(was_there).collect();
+        let was_read = |leaf: &&Arc<Leaf>| !passed.contains(&leaf.guid());
+        let caught_up: Vec<&Arc<Leaf>> = self.stale_leaves().filter(was_there).filter(was_read).collect();
         caught_up.iter().for_each(|leaf| leaf.caught_up(txgs));
         caught_up.iter().filter(|leaf| !leaf.is_stale()).map(|leaf| leaf.guid()).collect()
     }
@@ -158,7 +159,7 @@ impl VdevTree {
     /// Whether all leaves of a vdev are there and have missed nothing.
     #[must_use]
     pub fn is_whole(&self, vdev: &VdevConfig) -> bool {
-        let has_all = |leaf: &Arc<Leaf>| leaf.is_usable() && !leaf.is_stale();
+        let has_all = |leaf: &Arc<Leaf>| leaf.is_writable() && !leaf.is_leaving() && !leaf.is_stale();
         let mut leaves = vdev.walk().filter(|vdev| vdev.children.is_empty());
         leaves.all(|leaf| self.leaf(leaf.guid).is_some_and(has_all))
     }
@@ -174,7 +175,8 @@ impl VdevTree {
     /// The txgs of which a vdev has not everything, were it not for leaf `without` (OpenZFS: `DTL_OUTAGE`).
     fn outage(&self, vdev: &VdevConfig, without: Guid) -> Vec<Range<u64>> {
         if vdev.children.is_empty() {
-            let there = self.leaf(vdev.guid).filter(|leaf| leaf.is_usable() && leaf.guid() != without);
+            let counts = |leaf: &&Arc<Leaf>| leaf.is_writable() && !leaf.is_leaving() && leaf.guid() != without;
+            let there = self.leaf(vdev.guid).filter(counts);
             return there.map_or_else(|| std::iter::once(0..u64::MAX).collect(), |leaf| leaf.dtl());
         }
         let needed = match vdev.kind {

@@ -189,8 +189,10 @@ pub(crate) fn leaf_shares(vdev: &VdevConfig, bytes: u64, shares: &mut HashMap<Gu
     if vdev.kind.is_leaf() {
         shares.insert(vdev.guid, bytes);
     }
+    let width = vdev.children.len() as u64;
     let each = match vdev.kind {
-        VdevType::Raidz | VdevType::Draid => bytes.div_ceil(vdev.children.len().max(1) as u64),
+        VdevType::Raidz => bytes.div_ceil(width.max(1)),
+        VdevType::Draid => Draid::least_room(vdev, bytes),
         _ => bytes,
     };
     vdev.children.iter().for_each(|child| leaf_shares(child, each, shares));
@@ -352,10 +354,11 @@ impl VdevTree {
         }
     }
 
-    /// Tells that a leaf which is new has missed `txgs`, and that this is to be written to the pool.
-    pub fn miss(&self, leaf: Guid, txgs: Range<u64>) {
+    /// Tells that a leaf is new: it has missed `txgs`, which the pool knows already, and what is written to it of them is not safe there.
+    pub fn begin_leaf(&self, leaf: Guid, txgs: Range<u64>) {
         if let Some(leaf) = self.leaf(leaf) {
-            leaf.miss_all(txgs);
+            leaf.counts_from(Txg(txgs.end));
+            leaf.set_dtl(vec![txgs], true);
         }
     }
 

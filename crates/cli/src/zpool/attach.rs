@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Errno;
+use base::{Errno, Guid};
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use site::{Imported, Query};
@@ -53,7 +53,10 @@ fn attach_or_replace(call: &Call<'_>, verb: Verb) -> Outcome {
     };
     let ashift = ashift(&query, &config, &said).map_err(|why| failed(format!("{doing}: {why}")))?;
     let vdevs = NewVdevs::find(std::slice::from_ref(new), None)?;
-    vdevs.check_one(name, args.has('f'))?;
+    // a spare of the pool may replace a device
+    if verb == Verb::Attach || !vdevs.is_spare_of(name)? {
+        vdevs.check_in_use(args.has('f'))?;
+    }
     let target = target(&query, old, &doing)?;
     if verb == Verb::Replace && target.is_spare_in_use && !vdevs.is_spare_of(name)? {
         return Err(failed(format!("{doing}: can only be replaced by another hot spare")));
@@ -74,6 +77,7 @@ fn attach_or_replace(call: &Call<'_>, verb: Verb) -> Outcome {
 /// The device that is named, as it is in the pool.
 struct Target {
     vdev: Vdev,
+    parent: Option<Guid>,
     is_spare_in_use: bool,
 }
 
@@ -84,11 +88,13 @@ fn target(query: &Query, device: &str, doing: &str) -> Result<Target, Failure> {
     let (vdev, aside) = Vdevs::find(query, device)?.ok_or_else(|| cannot("no such device in pool"))?;
     let in_use = all.root.walk().into_iter().find(|inside| !inside.is_hidden() && inside.guid == vdev.guid).cloned();
     let is_spare = all.spares.iter().any(|spare| spare.guid == vdev.guid);
+    let is_parent = |parent: &&Vdev| parent.children.iter().any(|child| child.guid == vdev.guid);
+    let parent = all.root.walk().into_iter().find(is_parent).map(|parent| parent.guid);
     match in_use {
-        Some(inside) => Ok(Target { vdev: inside, is_spare_in_use: is_spare }),
+        Some(inside) => Ok(Target { vdev: inside, parent, is_spare_in_use: is_spare }),
         None if is_spare => Err(cannot("device is reserved as a hot spare")),
         None if aside => Err(cannot("device is in use as a cache")),
-        None => Ok(Target { vdev, is_spare_in_use: false }),
+        None => Ok(Target { vdev, parent, is_spare_in_use: false }),
     }
 }
 
@@ -134,6 +140,13 @@ pub(super) fn detach(call: &Call<'_>) -> Outcome {
     let mut input = NvList::new();
     input.insert("guid", target.vdev.guid.0);
     change(&record, &doing, false, |control| {
+        // a replacement may have ended meanwhile: then something else was meant
+        let tree = control.spa().tree();
+        let parent = tree.config().walk().find(|vdev| vdev.children.iter().any(|child| child.guid == target.vdev.guid));
+        if parent.map(|parent| parent.guid) != target.parent {
+            return Err("the pool has changed meanwhile".to_owned());
+        }
+        drop(tree);
         here().change_vdevs(control, Ioc::VdevDetach, &input).map(drop).map_err(|e| match e.errno {
             Errno::ENOTSUP => "only applicable to mirror and replacing vdevs".to_owned(),
             Errno::EBUSY => "no valid replicas".to_owned(),

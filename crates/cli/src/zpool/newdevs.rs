@@ -89,14 +89,6 @@ impl NewVdevs {
         if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
     }
 
-    /// Refuses the device that is to be attached to one of `pool`, if it is in use other than as a spare of that pool.
-    pub(super) fn check_one(&self, pool: &str, force: bool) -> Result<(), Failure> {
-        match self.is_spare_of(pool)? {
-            true => Ok(()),
-            false => self.check_in_use(force),
-        }
-    }
-
     /// Returns whether the first device is a spare of this pool.
     pub(super) fn is_spare_of(&self, pool: &str) -> Result<bool, Failure> {
         let Some((path, _)) = self.spec.paths().next() else { return Ok(false) };
@@ -106,7 +98,8 @@ impl NewVdevs {
         }
     }
 
-    fn check_in_use(&self, force: bool) -> Result<(), Failure> {
+    /// Refuses devices that are in use.
+    pub(super) fn check_in_use(&self, force: bool) -> Result<(), Failure> {
         let lines = self.uses(force)?;
         if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
     }

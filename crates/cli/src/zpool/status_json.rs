@@ -4,7 +4,7 @@ use control::stats::Activity;
 use nvlist::{NvList, NvString};
 use ondisk::ddt::DdtStat;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
-use vdev::{VdevAux, VdevState, VdevType};
+use vdev::{VdevAux, VdevType};
 
 use super::describe::{describe, json_key};
 use super::leaf_work::Work;

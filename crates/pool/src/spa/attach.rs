@@ -23,6 +23,8 @@ use crate::spa::metaslab::alloc::ALL_VDEV_ZAPS;
 use crate::spa::surgery::{self, Parent};
 use crate::spa::{Spa, TaskCx, VdevRefusal};
 
+/// The state in the labels of a spare that serves nowhere.
+const POOL_STATE_SPARE: u64 = 3;
 /// How many txgs are under way at a time (OpenZFS: `TXG_CONCURRENT_STATES`).
 pub(crate) const CONCURRENT_TXGS: u64 = 3;
 
@@ -74,14 +76,29 @@ impl Spa {
     /// # Errors
     /// [`Error::Vdevs`], and nothing was done; when the new device cannot be written, and it is not in the pool; [`Error::Suspended`].
     pub fn attach_vdev(self: &Arc<Self>, old: Guid, new: NewPool, replacing: bool) -> Result<(), Error> {
+        self.attach(old, new, replacing, None)
+    }
+
+    /// As [`Spa::attach_vdev`]. With `spare`, only if the new device is that spare of the pool.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        old: Guid,
+        new: NewPool,
+        replacing: bool,
+        spare: Option<Guid>,
+    ) -> Result<(), Error> {
         let alone = self.vdev_change.lock();
         self.check_no_checkpoint()?;
         let tree = self.tree();
         check_idle(&tree)?;
         let (parent, old_config) = find_leaf(tree.config(), old)?;
         let mut new = Newcomer::of(new)?;
-        if let Some(spare) = self.spare_on(&*new.device, &tree, replacing)? {
-            new.be_spare(spare);
+        let own = self.spare_on(&*new.device, &tree, replacing)?;
+        if spare.is_some_and(|spare| own != Some(spare)) {
+            return Err(Error::Vdevs(VdevRefusal::InUse));
+        }
+        if let Some(own) = own {
+            new.be_spare(own);
         }
         let kind = check_kinship(&tree, parent, old_config, &new, replacing)?;
         check_fit(&tree, old_config, &new)?;
@@ -102,7 +119,6 @@ impl Spa {
         }
         self.notify_vdev("vdev_attach", guid, Some(&new.path));
         self.notify("config_sync", &NvList::new());
-        self.want_resilver();
         Ok(())
     }
 
@@ -114,17 +130,27 @@ impl Spa {
         }
     }
 
-    /// The spare of this pool that a device is, by its label. A device that the pool uses, or has as a cache, is refused (OpenZFS: `vdev_inuse`).
+    /// The spare of this pool that a device is, by its labels. A device that the pool uses, or has as a cache, is refused, and so is a spare that serves in
+    /// another pool: its labels have its guid there, too (OpenZFS: `vdev_inuse`).
     fn spare_on(&self, device: &dyn Device, tree: &VdevTree, replacing: bool) -> Result<Option<Guid>, Error> {
         let view = self.view()?;
-        let labels = vdev::label::read_labels(device);
-        let Some(guid) = labels.into_iter().flatten().find_map(|label| label.guid()) else { return Ok(None) };
-        let has = |list: Vec<NvList>| list.iter().any(|device| device.get_u64(key::GUID) == Some(guid.0));
-        let is_spare = has(view.spares()?);
-        if tree.leaf(guid).is_some() || has(view.l2cache()?) || is_spare && !replacing {
-            return Err(Error::Vdevs(VdevRefusal::InUse));
+        let has = |list: &[NvList], guid: Guid| list.iter().any(|device| device.get_u64(key::GUID) == Some(guid.0));
+        let (spares, caches) = (view.spares()?, view.l2cache()?);
+        let mut found = None;
+        for label in vdev::label::read_labels(device).into_iter().flatten() {
+            let Some(guid) = label.guid() else { continue };
+            let is_spare = has(&spares, guid);
+            let is_aside = label.config.get_u64(key::POOL_STATE) == Some(POOL_STATE_SPARE);
+            // a label with txg 0 is of nobody yet, or not any more
+            let is_others = !is_aside && label.txg().0 != 0 && label.pool_guid() != Some(self.guid);
+            if tree.leaf(guid).is_some() || has(&caches, guid) || is_spare && (!replacing || is_others) {
+                return Err(Error::Vdevs(VdevRefusal::InUse));
+            }
+            if is_spare {
+                found = Some(guid);
+            }
         }
-        Ok(is_spare.then_some(guid))
+        Ok(found)
     }
 
     fn new_guid(&self) -> Guid {
@@ -270,10 +296,13 @@ impl Joining {
         self.leaf.insert(key::RESILVER_TXG, cx.tx.txg().0);
         let nv = self.config(spa)?;
         let tree = spa.tree_of(&nv, &new)?;
-        tree.miss(self.guid, TXG_INITIAL.0..cx.tx.txg().0 + CONCURRENT_TXGS);
+        let missed = TXG_INITIAL.0..cx.tx.txg().0 + CONCURRENT_TXGS;
         spa.edit_config(|config| *config = nv);
-        spa.publish(tree);
         // so that nobody finds it without
-        spa.sync_dtls(cx.mos, cx.tx)
+        spa.sync_dtl(cx.mos, cx.tx, self.guid, std::slice::from_ref(&missed))?;
+        tree.begin_leaf(self.guid, missed);
+        spa.publish(tree);
+        spa.want_resilver();
+        Ok(())
     }
 }

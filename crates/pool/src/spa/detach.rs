@@ -10,18 +10,17 @@ use std::time::Duration;
 use base::{Guid, Txg};
 use nvlist::NvList;
 use ondisk::label::key;
-use vdev::{Newcomers, VdevConfig, VdevTree, VdevType};
+use vdev::{Leaf, Newcomers, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
 use crate::spa::attach::{find_leaf, is_spare};
 use crate::spa::create::VERSION;
 use crate::spa::metaslab::alloc::forget_leaf;
-use crate::spa::surgery;
+use crate::spa::surgery::{self, UNSPARE};
 use crate::spa::{Spa, TaskCx, VdevRefusal};
 
-/// In the configuration of a leaf: a spare that is a device of its own as soon as it has everything (OpenZFS: `ZPOOL_CONFIG_UNSPARE`).
-const UNSPARE: &str = "unspare";
-
+/// The txgs that are written at a time: the one that is synced, and the next.
+const WRITTEN_TXGS: usize = 2;
 /// How often, and how many times, it is looked whether a device is still written that was detached.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOOKS: u32 = 2000;
@@ -36,14 +35,14 @@ struct Detached {
 }
 
 impl Spa {
-    /// Takes a device out of its mirror, replacing or spare. What it holds is of no use any more. With `parent`, only if that is its parent.
+    /// Takes a device out of its mirror, replacing or spare. What it holds is of no use any more.
     ///
     /// # Errors
     /// [`Error::Vdevs`], and nothing was done: [`VdevRefusal::NotSupported`] if it has no siblings, [`VdevRefusal::NoReplicas`] if it alone has
     /// something; [`Error::Suspended`].
-    pub fn detach_vdev(self: &Arc<Self>, guid: Guid, parent: Option<Guid>) -> Result<(), Error> {
+    pub fn detach_vdev(self: &Arc<Self>, guid: Guid) -> Result<(), Error> {
         let _alone = self.vdev_change.lock();
-        self.detach_now(guid, parent)
+        self.detach_now(guid, None)
     }
 
     fn detach_now(self: &Arc<Self>, guid: Guid, parent: Option<Guid>) -> Result<(), Error> {
@@ -63,6 +62,7 @@ impl Spa {
             (vdev.path.clone().unwrap_or_else(|| "none".to_owned()), unspared(own_parent, vdev))
         };
         let before = Arc::clone(&*self.tree());
+        let _leaving = self.take_leave(&before, guid)?;
         let what = format!("vdev={path}");
         let detached = self.sync_task(move |cx| {
             let detached = detach(cx, guid, unspared)?;
@@ -71,8 +71,20 @@ impl Spa {
         })?;
         self.notify_vdev("vdev_remove", guid, Some(&path));
         self.notify("config_sync", &NvList::new());
-        erase(before, guid, &detached);
+        erase(&before, guid, &detached);
         Ok(())
+    }
+
+    /// From now on nothing counts that only this device has. Waits until what was begun before is on disk, with its failures noted.
+    fn take_leave(self: &Arc<Self>, tree: &VdevTree, guid: Guid) -> Result<Option<Leaving>, Error> {
+        let Some(leaf) = tree.leaf(guid) else { return Ok(None) };
+        leaf.set_leaving(true);
+        let leaving = Leaving(Arc::clone(leaf));
+        for _ in 0..WRITTEN_TXGS {
+            self.txgs.note_work();
+            self.sync()?;
+        }
+        Ok(Some(leaving))
     }
 
     /// Detaches the devices whose replacements have everything, and spares that nobody needs any more.
@@ -80,7 +92,7 @@ impl Spa {
         loop {
             let _alone = self.vdev_change.lock();
             let tree = self.tree();
-            let Some(due) = due(&tree, tree.config()) else { return };
+            let Some(due) = due(&tree, &self.vdevs_now(&tree)) else { return };
             drop(tree);
             let spare = due.spare;
             let done = self.detach_now(due.guid, Some(due.parent));
@@ -100,16 +112,31 @@ impl Spa {
     /// Returns whether [`Spa::detach_replaced`] would find something to do.
     pub(crate) fn has_replaced(&self) -> bool {
         let tree = self.tree();
-        due(&tree, tree.config()).is_some()
+        due(&tree, &self.vdevs_now(&tree)).is_some()
+    }
+
+    /// The vdevs as the configuration has them now.
+    pub(crate) fn vdevs_now(&self, tree: &VdevTree) -> VdevConfig {
+        let nv = self.config.lock().nv.get_nvlist(key::VDEV_TREE).cloned();
+        nv.and_then(|nv| VdevConfig::parse(&nv).ok()).unwrap_or_else(|| tree.config().clone())
+    }
+}
+
+/// A device that is about to leave. It stays where the change fails.
+struct Leaving(Arc<Leaf>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.set_leaving(false);
     }
 }
 
 /// Overwrites the labels of a device that was detached, after its last write.
-fn erase(before: Arc<VdevTree>, guid: Guid, detached: &Detached) {
-    let Some(device) = before.leaf(guid).and_then(|leaf| leaf.retire()) else { return };
-    drop(before);
+fn erase(before: &VdevTree, guid: Guid, detached: &Detached) {
+    let Some(leaf) = before.leaf(guid) else { return };
+    let Some(device) = leaf.retire() else { return };
     for _ in 0..LOOKS {
-        if Arc::strong_count(&device) == 1 {
+        if leaf.queue().depths().is_empty() {
             break;
         }
         std::thread::sleep(LOOK_EVERY);

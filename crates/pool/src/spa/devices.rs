@@ -50,7 +50,7 @@ impl Spa {
 
     /// Opens the devices of those of the `wanted` leaves again that have none. Returns whether one is used again.
     pub(crate) fn reopen_devices(&self, wanted: &dyn Fn(&Leaf) -> bool) -> bool {
-        let (tree, mut any) = (self.tree(), false);
+        let (tree, mut back) = (self.tree(), Vec::new());
         // the label may be of the txg that is being synced
         let last = Txg(self.txgs.synced().0 + 1);
         for leaf in tree.absent_leaves().filter(|leaf| wanted(leaf)) {
@@ -58,10 +58,11 @@ impl Spa {
             let found = paths.iter().flatten().find_map(|path| (self.hooks.open_device)(path).ok());
             if let Some(device) = found {
                 // a device that is not the right one leaves its reason with the leaf
-                any |= tree.reopen(leaf, device, self.guid, last).is_ok();
+                back.extend(tree.reopen(leaf, device, self.guid, last).is_ok().then(|| leaf.guid()));
             }
         }
-        any
+        self.unspare(&back);
+        !back.is_empty()
     }
 
     /// Looks for devices that have gone and for those that are back (OpenZFS: `vdev_reopen` of the root). What those have missed a resilver brings, in the
@@ -117,12 +118,17 @@ impl Spa {
 
     /// Posts events of the leaves whose states have changed (OpenZFS: `zfs_post_state_change`). The first state of a leaf is no change.
     pub(crate) fn tell_states(&self) {
-        let mut told = self.recorded.1.lock();
+        let (mut told, mut any) = (self.recorded.1.lock(), false);
         for leaf in self.tree().leaves() {
             let state = leaf.health().state;
             if let Some(last) = told.insert(leaf.guid(), state).filter(|last| *last != state) {
                 self.notify_leaf("resource", "statechange", leaf, &[("vdev_laststate", last.number())]);
+                any = true;
             }
+        }
+        drop(told);
+        if any {
+            self.want_spares();
         }
     }
 

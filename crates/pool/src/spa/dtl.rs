@@ -32,7 +32,14 @@ impl Spa {
         Ok(())
     }
 
-    fn sync_dtl(&self, mos: &Mos, tx: &Tx, leaf: Guid, missed: &[std::ops::Range<u64>]) -> Result<(), Error> {
+    /// Writes the txgs that a leaf of the configuration has missed.
+    pub(crate) fn sync_dtl(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        leaf: Guid,
+        missed: &[std::ops::Range<u64>],
+    ) -> Result<(), Error> {
         let mut id = ObjectId::NONE;
         let known = self.edit_vdev(leaf.0, &mut |vdev| id = ObjectId(vdev.get_u64(key::DTL).unwrap_or(0)));
         if !known {

@@ -67,6 +67,7 @@ mod props;
 mod readers;
 mod remove_vdev;
 mod scan;
+mod spares;
 mod surgery;
 mod suspend;
 mod sync;

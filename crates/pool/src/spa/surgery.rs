@@ -27,6 +27,8 @@ const OF_TOP: [&str; 11] = [
     key::VDEV_TOP_ZAP,
 ];
 
+/// In the configuration of a leaf below a spare vdev: as soon as it has everything, the other one there goes (OpenZFS: `ZPOOL_CONFIG_UNSPARE`).
+pub(crate) const UNSPARE: &str = "unspare";
 /// What in-place replacement puts behind the path of the old device, so that nobody opens the new one by it.
 const OLD: &str = "/old";
 
@@ -106,6 +108,8 @@ pub(crate) fn take_out(root: &mut NvList, guid: Guid) -> Option<TakenOut> {
         return Some(TakenOut { vdev, renamed: None });
     }
     let mut last = siblings.pop()?;
+    // there is no spare any more that could go
+    last.remove_all(UNSPARE);
     let renamed = is_top.then(|| {
         let before = Guid(last.get_u64(key::GUID).unwrap_or(0));
         let now = Guid(parent.get_u64(key::GUID).unwrap_or(0));

@@ -299,6 +299,7 @@ impl Spa {
         any |= self.reopen_devices(&wanted);
         self.tell_states();
         cleared.iter().for_each(|leaf| self.notify_leaf("sysevent", "vdev_clear", leaf, &[]));
+        self.unspare(&cleared.iter().map(|leaf| leaf.guid()).collect::<Vec<_>>());
         if any {
             self.want_resilver();
         }

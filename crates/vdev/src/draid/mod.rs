@@ -22,6 +22,8 @@ use crate::raidz::{CHILDREN_MAX, PARITY_MAX};
 use crate::stripe::{Column, Extent, Row, StripeMap, physical};
 use permutations::Permutations;
 
+/// Bytes at the end of each child that are kept for expansions (OpenZFS: `VDEV_DRAID_REFLOW_RESERVE`).
+pub(crate) const REFLOW_RESERVE: u64 = 32 << 20;
 /// Height of a row in bytes: the largest block.
 const ROW_HEIGHT: u64 = 16 << 20;
 /// The most distributed spares.
@@ -79,6 +81,12 @@ impl Draid {
         let permutations = Permutations::new(children as usize, width as usize)
             .ok_or_else(|| bad("no permutations for this number of children"))?;
         Ok(Draid { parity, data, width, spares, groups, failure_groups, permutations })
+    }
+
+    /// Bytes between the labels that each child has, at least, of a dRAID that has `bytes` (OpenZFS: `vdev_draid_min_asize`).
+    pub(crate) fn least_room(config: &VdevConfig, bytes: u64) -> u64 {
+        let disks = (config.children.len() as u64).saturating_sub(config.draid_nspares).max(1);
+        bytes.div_ceil(disks).next_multiple_of(ROW_HEIGHT).saturating_add(REFLOW_RESERVE)
     }
 
     const fn group_width(&self) -> u64 {

@@ -37,6 +37,13 @@ impl Candidate {
                 }
             }
         }
+        // what the newest labels do not know any more the pool itself may, if they were not followed by its uberblock
+        devices.extend(
+            self.stale
+                .iter()
+                .filter(|found| !seen.contains(found.path.as_path()))
+                .filter_map(|found| open(&found.path).ok()),
+        );
         let aside = self.spares.iter().chain(&self.l2cache);
         devices.extend(aside.map(|device| (device.path.clone(), device.device.clone())));
         let again = scan_devices(devices).into_iter().find(|candidate| candidate.guid == self.guid);

@@ -70,6 +70,16 @@ pub struct FoundDevice {
     pub label: Label,
     /// How many of its four labels say the same leaf.
     pub labels: usize,
+    /// The leaves of the same pool that its other labels name: a crash between them may have left labels of two states, in which the leaf has different guids.
+    pub other_guids: Vec<Guid>,
+}
+
+impl FoundDevice {
+    /// Whether one of its labels says that it is the leaf `guid` of its pool.
+    #[must_use]
+    pub fn may_be(&self, guid: Guid) -> bool {
+        self.guid == guid || self.other_guids.contains(&guid)
+    }
 }
 
 /// A pool, as far as its devices were found.
@@ -108,10 +118,11 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The device of leaf `guid`: of the tree, stale, spare or cache.
+    /// The device of leaf `guid`: of the tree, stale, spare or cache; else one of which only some labels name this leaf.
     #[must_use]
     pub fn device(&self, guid: Guid) -> Option<&FoundDevice> {
-        [&self.devices, &self.stale, &self.spares, &self.l2cache].into_iter().flatten().find(|d| d.guid == guid)
+        let all = || [&self.devices, &self.stale, &self.spares, &self.l2cache].into_iter().flatten();
+        all().find(|found| found.guid == guid).or_else(|| all().find(|found| found.may_be(guid)))
     }
 
     /// The pool with those of these devices that are its own as well. Those that cannot be read are passed over.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::bytes;
+use base::{Guid, bytes};
 use codec::embedded;
 use ondisk::label::{self as layout, key};
 
@@ -59,7 +59,11 @@ pub(crate) fn device(path: PathBuf, device: Arc<dyn Device>) -> Option<FoundDevi
     let leaf = labels.iter().find(|label| count(label) == most).map(same)?;
     // of equal labels the last that `max_by_key` meets is taken: go backwards to have the first
     let best = labels.iter().rev().filter(|label| same(label) == leaf).max_by_key(|label| label.txg())?;
-    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, device, path })
+    let of_pool = labels.iter().filter(|label| label.pool_guid() == best.pool_guid());
+    let mut other_guids: Vec<Guid> =
+        of_pool.filter_map(Label::guid).filter(|guid| Some(*guid) != best.guid()).collect();
+    other_guids.dedup();
+    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, other_guids, device, path })
 }
 
 /// Whether the trailer of label `index` has its magic number: a small read that spares a large one on most files of a folder.

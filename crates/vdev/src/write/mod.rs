@@ -338,7 +338,7 @@ impl<'a> Planner<'a> {
                 self.plan.missing.push((index, at, len));
                 continue;
             }
-            good = true;
+            good |= copy.leaf.keeps(self.txg);
             let mut offset = at;
             for (source, len) in sources.iter().filter(|(_, len)| *len != 0) {
                 self.push(index, offset, place.number, *source, *len, false);

@@ -14,7 +14,6 @@ mod uberblocks;
 mod vdevs;
 mod verify;
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -211,13 +210,7 @@ fn check_version(uberblock: &Uberblock) -> Result<(), Error> {
 }
 
 fn open_tree(candidate: &Candidate, config: &VdevConfig, uberblock: &Uberblock) -> Result<VdevTree, Error> {
-    let devices: HashMap<Guid, _> = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache]
-        .into_iter()
-        .rev()
-        .flatten()
-        .map(|found| (found.guid, found.device.clone()))
-        .collect();
-    let tree = VdevTree::open(config, &|leaf| devices.get(&leaf).cloned())?;
+    let tree = VdevTree::open(config, &|leaf| Some(candidate.device(leaf)?.device.clone()))?;
     for top in tree.tops().iter().filter(|top| top.config().raidz_expanding) {
         tree.set_reflow_offset(top.id(), uberblock.reflow_offset(), uberblock.reflow_scratch_state());
     }

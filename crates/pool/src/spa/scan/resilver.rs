@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::Txg;
+use base::{Guid, Txg};
 use dmu::Tx;
 use ondisk::BlkPtr;
 use ondisk::label::key;
@@ -31,6 +31,9 @@ use crate::spa::attach::CONCURRENT_TXGS;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Pool};
+
+/// In the configuration of a leaf: the resilver that runs passes over it (OpenZFS: `ZPOOL_CONFIG_RESILVER_DEFER`).
+const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 
 impl Spa {
     /// Records that a resilver begins, or that an unfinished one resumes; it will read about `to_examine` bytes. Returns whether there is
@@ -44,8 +47,13 @@ impl Spa {
         if !self.is_resilver_due(again)? {
             return Ok(false);
         }
-        self.wait_for_missed()?;
-        self.sync_task(move |cx| start(cx, to_examine))
+        loop {
+            self.wait_for_missed()?;
+            // another device may have joined meanwhile
+            if let Some(begun) = self.sync_task(move |cx| start(cx, to_examine))? {
+                return Ok(begun);
+            }
+        }
     }
 
     /// A device was put to use: if it, or another, has missed something, a resilver begins soon (OpenZFS: `dsl_scan_assess_vdev`, `SPA_ASYNC_RESILVER`).
@@ -72,11 +80,7 @@ impl Spa {
     /// Waits until all that devices have missed is on disk: a device that has just joined misses blocks of txgs that are not synced yet
     /// (OpenZFS: `dsl_scan_restart_resilver` of a later txg).
     fn wait_for_missed(self: &Arc<Self>) -> Result<(), Error> {
-        for _ in 0..CONCURRENT_TXGS {
-            let is_ahead = |missed: Range<u64>| self.txgs.synced().0.saturating_add(1) < missed.end;
-            if !self.tree().missed().is_some_and(is_ahead) {
-                break;
-            }
+        while self.tree().missed().is_some_and(|missed| is_ahead(&missed, Txg(self.txgs.synced().0 + 1))) {
             self.txgs.note_work();
             self.sync()?;
         }
@@ -98,13 +102,19 @@ impl Spa {
         }
         let to_examine = view.space()?.allocated;
         let begun = self.sync_task(move |cx| {
-            if cx.spa.tree().missed().is_none() {
-                return Ok(false);
+            match cx.spa.tree().missed() {
+                None => return Ok(Some(false)),
+                Some(missed) if is_ahead(&missed, cx.tx.txg()) => return Ok(None),
+                Some(_) => {}
             }
             // an error scrub makes room as well
             errors::cancel(cx)?;
             start(cx, to_examine)
         })?;
+        let Some(begun) = begun else {
+            self.want_resilver();
+            return Ok(());
+        };
         if begun {
             self.scanner.begin_recorded(self.env().now_s());
         }
@@ -163,18 +173,35 @@ impl Pool {
     }
 }
 
-/// Begins a resilver of what was missed, or goes on with one that covers it. Returns whether there is anything to do.
-fn start(cx: &TaskCx<'_>, to_examine: u64) -> Result<bool, Error> {
-    let Some(missed) = cx.spa.tree().missed() else { return Ok(false) };
+/// Whether something was missed in txgs that may be written after `txg`, by a device that has joined. What lies further ahead no pool can have missed.
+fn is_ahead(missed: &Range<u64>, txg: Txg) -> bool {
+    (txg.0 + 2..=txg.0 + CONCURRENT_TXGS + 1).contains(&missed.end)
+}
+
+/// Begins a resilver of what was missed, or goes on with one that covers it. Returns whether there is anything to do; `None` if it is too early to begin.
+fn start(cx: &TaskCx<'_>, to_examine: u64) -> Result<Option<bool>, Error> {
+    let Some(missed) = cx.spa.tree().missed() else { return Ok(Some(false)) };
+    if is_ahead(&missed, cx.tx.txg()) {
+        return Ok(None);
+    }
     match running(cx.mos)? {
-        Some(scan) if scan.func == ScanFunc::Resilver && covers(&scan, &missed) => return Ok(true),
+        Some(scan) if scan.func == ScanFunc::Resilver && covers(&scan, &missed) => return Ok(Some(true)),
         Some(scan) => end(cx, scan, ScanState::Canceled)?,
         None => {}
     }
     // everything that exists now is read, however young: a clone's pointer is younger than its block
     let upto = Txg(missed.end).max(cx.tx.txg());
     begin(cx, ScanFunc::Resilver, to_examine, ScrubRange { upto: Some(upto), ..range(&missed) })?;
-    Ok(true)
+    for leaf in deferred(cx.spa) {
+        cx.spa.edit_vdev(leaf.0, &mut |vdev| drop(vdev.remove(RESILVER_DEFER)));
+    }
+    Ok(Some(true))
+}
+
+/// The devices that OpenZFS keeps for the next resilver.
+fn deferred(spa: &Spa) -> Vec<Guid> {
+    let vdevs = spa.vdevs_now(&spa.tree());
+    vdevs.walk().filter(|vdev| vdev.raw.contains(RESILVER_DEFER)).map(|vdev| vdev.guid).collect()
 }
 
 /// Returns the blocks that were missed.
@@ -195,7 +222,12 @@ fn covers(scan: &ScanPhys, missed: &Range<u64>) -> bool {
 
 /// Removes txgs from the DTLs of the devices that were present throughout, in the txg in which a scan of them ends.
 pub(super) fn caught_up(cx: &TaskCx<'_>, txgs: &Range<u64>) -> Result<(), Error> {
-    for leaf in cx.spa.tree().caught_up(txgs) {
+    // OpenZFS began the resilver, and did not write to them
+    let passed = deferred(cx.spa);
+    if !passed.is_empty() {
+        cx.spa.scanner.resilver_deferred.store(true, Ordering::Release);
+    }
+    for leaf in cx.spa.tree().caught_up(txgs, &passed) {
         cx.spa.edit_vdev(leaf.0, &mut |vdev| {
             vdev.remove_all(key::RESILVER_TXG);
         });

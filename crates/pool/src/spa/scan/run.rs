@@ -29,6 +29,9 @@ use crate::{Error, ErrorEntry, Pool};
 /// The interval at which a scan that is suspended by its tunable looks at it.
 const SUSPENDED_LOOK: Duration = Duration::from_millis(200);
 
+/// The interval at which it is looked whether destroyed datasets are freed.
+const FREEING_LOOK: Duration = Duration::from_millis(20);
+
 /// The end of a scan, for a caller that waited for it.
 #[derive(Clone, Debug)]
 pub enum ScanEnd {
@@ -62,6 +65,8 @@ pub(crate) struct Scanner {
     lost: AtomicU64,
     /// Whether a resilver is to begin by itself, and whether one is to when the scan that runs has ended.
     pub(super) resilver_wanted: AtomicBool,
+    /// Whether spares are to take the places of devices.
+    pub(in crate::spa) spares_wanted: AtomicBool,
     pub(super) resilver_deferred: AtomicBool,
 }
 
@@ -271,9 +276,15 @@ fn least(func: ScanFunc) -> Duration {
 
 /// A slice of the background task.
 pub(crate) fn slice(spa: &Arc<Spa>) -> Result<Next, Error> {
+    spa.call_in_spares();
     spa.begin_wanted()?;
     if tunable::ZFS_SCAN_SUSPEND_PROGRESS.get() != 0 {
         return Ok(Next::Rest(SUSPENDED_LOOK));
+    }
+    // what was destroyed is not read, and would be lost with the devices that leave: it is freed first, as in OpenZFS (`dsl_scan_sync`)
+    if spa.background.free.is_awake() {
+        spa.txgs().note_work();
+        return Ok(Next::Rest(FREEING_LOOK));
     }
     let mut slot = spa.scanner.run.lock();
     let mut run = match slot.take() {
@@ -357,6 +368,8 @@ impl Spa {
         let view = self.view()?;
         let scan = running(&view.mos)?.is_some_and(|phys| phys.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
         let going = |phys: ErrorScrubPhys| !phys.paused;
+        self.unspare_returned();
+        self.want_spares();
         if scan || self.has_replaced() || errors::under_way(&view.mos)?.is_some_and(going) {
             self.scanner.begin_recorded(self.env().now_s());
             self.background.scan.wake(self);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use base::{ObjectId, Txg};
 use dmu::{Tx, Zap};
+use ondisk::ObjectType;
 use ondisk::label::key;
 use ondisk::spacemap::SPACE_MAP_HEADER_V0_SIZE;
 use space::Class;
@@ -114,16 +115,21 @@ fn forget(
     dtls: impl Iterator<Item = ObjectId>,
     zaps: impl Iterator<Item = ObjectId>,
 ) -> Result<(), Error> {
-    for dtl in dtls.filter(|dtl| dtl.is_some()) {
+    // a configuration may say anything
+    let is_map =
+        |id: &ObjectId| cx.mos.object(*id).is_ok_and(|object| object.phys().object_type == ObjectType::SPACE_MAP);
+    for dtl in dtls.filter(|dtl| dtl.is_some()).filter(is_map) {
         free_map(cx, dtl)?;
     }
     let all: Option<Zap> = cx.mos.named_zap(ALL_VDEV_ZAPS)?;
     // for a vdev without children both ZAPs are its own
     let zaps: BTreeMap<ObjectId, ()> = zaps.filter(|zap| zap.is_some()).map(|zap| (zap, ())).collect();
     for zap in zaps.into_keys() {
-        if let Some(all) = &all {
-            all.remove_int(cx.tx, zap.0)?;
+        let Some(all) = &all else { continue };
+        if all.lookup_int(zap.0)?.is_none() {
+            continue;
         }
+        all.remove_int(cx.tx, zap.0)?;
         cx.mos.objset.free_object(cx.tx, zap)?;
     }
     Ok(())
