@@ -6,6 +6,7 @@ mod power;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base::{Errno, ObjectId};
 use pool::{KeptObject, Suspend};
@@ -183,4 +184,31 @@ fn a_rollback_waits_for_listings_and_pins() {
         });
         is_told.recv().unwrap();
     }
+}
+
+#[test]
+fn a_mount_that_begins_beside_a_rollback_does_not_make_it_busy() {
+    let rig = Rig::new(&["/a"]);
+    drop(mounted(&rig));
+    snapshot(&rig, "a");
+    let dataset = rig.spa.view().unwrap().dataset(FS).unwrap().id();
+    let (told, is_told) = channel();
+    let witness = Arc::new(Witness { dataset, closes: Mutex::new(None), told: Mutex::new(told) });
+    let user: std::sync::Weak<Witness> = Arc::downgrade(&witness);
+    rig.spa.suspend_with(user);
+    let (opened, is_opened) = channel();
+    std::thread::scope(|scope| {
+        // the rollback is not carried out before this ends
+        let tx = rig.spa.tx(1 << 16).unwrap();
+        let rollback = scope.spawn(|| rig.spa.rollback(FS, None).map(drop));
+        is_told.recv().unwrap();
+        let spa = &rig.spa;
+        scope.spawn(move || opened.send(Suspendable::open(spa, FS)));
+        // where it does not wait it has the head open now
+        let early = is_opened.recv_timeout(Duration::from_millis(200)).ok();
+        drop(tx);
+        rollback.join().unwrap().unwrap();
+        let live = early.unwrap_or_else(|| is_opened.recv().unwrap()).unwrap();
+        assert_eq!(live.lookup(&ROOT, live.root(), b"none").unwrap_err().errno(), Errno::ENOENT);
+    });
 }
