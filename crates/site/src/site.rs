@@ -312,7 +312,7 @@ impl Site {
     pub(crate) fn open_anew(&self, record: &Imported) -> Result<(Arc<Pool>, HashMap<Guid, String>), Error> {
         match self.changing(record) {
             Some(spa) => {
-                let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
+                let view = control::view(&spa).map_err(|source| Error::Open { name: record.name.clone(), source })?;
                 Ok((view, HashMap::new()))
             }
             None => self.open_to_read(record),
