@@ -105,8 +105,10 @@ mod tests {
         let (turns, id) = (Arc::<Turns>::default(), ObjectId(1));
         let (done, all_done) = channel();
         let opening = turns.open(id);
-        // another one, and another head
-        drop((turns.open(id), turns.open(ObjectId(2)), turns.replace(ObjectId(2))));
+        // others do not matter: one more who opens it, and who does either at another head
+        drop(turns.open(id));
+        drop(turns.open(ObjectId(2)));
+        drop(turns.replace(ObjectId(2)));
         std::thread::scope(|scope| {
             let replaces = done.clone();
             scope.spawn(|| {
