@@ -293,6 +293,32 @@ fn a_server_of_another_version_is_told_of() {
 }
 
 #[test]
+fn a_server_of_another_user_is_passed_over_also_if_it_is_of_another_version() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let open = |path: PathBuf, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let (world, none) = (World::new(), World::new());
+    let socket = world.path("state").join("server.socket");
+    // a header of another version
+    pretend(&socket, [&b"ZSRV\x07"[..], &[0; 19]].concat(), 0);
+    open(socket, 0o777);
+    let mut ran = Vec::new();
+    for world in [&world, &none] {
+        for folder in ["", "state", "here", "bin"] {
+            open(world.path(folder), 0o755);
+        }
+        ran.push(world.run("setpriv --reuid 65534 --regid 65534 --clear-groups zfs list", ""));
+    }
+    // as where there is none
+    assert_eq!(ran[0], ran[1]);
+    // it is root's own
+    assert!(world.run("zfs list", "").err.contains(" speaks version 7 of its protocol, and zuse "));
+}
+
+#[test]
 fn clients_work_at_once() {
     let (world, _) = World::with_stream();
     std::thread::scope(|scope| {

@@ -66,7 +66,7 @@ pub use kept::Kept;
 pub use names::NameKind;
 pub use needs::{Facts, Need, Needs, Permissions};
 pub use new_vdevs::NewVdevs;
-pub use policy::{On, Permission, PoolCheck, Who};
+pub use policy::{On, Permission, PoolCheck, Who, view};
 pub use props::feature_of;
 pub use read_only::ReadOnlyControl;
 pub use traced::traced;

@@ -7,11 +7,13 @@
 //!
 //! [`Who::Allowed`] has the permissions that a user must have been given with `zfs allow`, and [`Ioc::needs`] those of one request. Nothing can be given yet, so nobody has them.
 
+use std::sync::Arc;
+
 use base::tasks;
 use nvlist::NvList;
-use pool::Spa;
+use pool::{Pool, Spa};
 
-use crate::read_only::suspended_props;
+use crate::read_only::unreadable_props;
 use crate::{Caller, Error, Failed, Ioc, stats};
 
 /// The user that administers every machine.
@@ -78,6 +80,14 @@ impl PoolCheck {
     const SUSPENDED: PoolCheck = PoolCheck { suspended: true, readonly: false };
     const READONLY: PoolCheck = PoolCheck { suspended: false, readonly: true };
     const BOTH: PoolCheck = PoolCheck { suspended: true, readonly: true };
+}
+
+/// Returns the view of an open pool that is shown. Where too few devices are there to read the pool this does not wait for them, as [`Ioc::looking`].
+///
+/// # Errors
+/// When it cannot be read.
+pub fn view(spa: &Spa) -> Result<Arc<Pool>, pool::Error> {
+    if spa.is_readable() { spa.view() } else { tasks::never_waiting(|| spa.view()) }
 }
 
 impl Ioc {
@@ -171,20 +181,22 @@ impl Ioc {
         }
     }
 
-    /// Makes a request to an open pool that changes nothing. Those that are made to a suspended pool as well get an error for what they cannot read, and do not wait for its
-    /// devices; its configuration and properties are then what is known without them.
+    /// Carries out the work of a request that changes nothing. Where it is made to suspended pools as well it does not wait for devices, and gets an error for what it cannot read.
+    pub fn looking<R>(self, work: impl FnOnce() -> R) -> R {
+        if self.pool_check().suspended { work() } else { tasks::never_waiting(work) }
+    }
+
+    /// Makes a request to an open pool that changes nothing ([`Ioc::looking`]). Where too few devices are there to read the pool, its configuration and properties are what is known
+    /// without them.
     ///
     /// # Errors
     /// [`Error::Suspended`]; as `work`.
     pub fn look_at(self, spa: &Spa, work: impl FnOnce() -> Result<NvList, Failed>) -> Result<NvList, Failed> {
         self.check_state(spa)?;
-        if self.pool_check().suspended {
-            return work();
-        }
-        match tasks::never_waiting(work) {
-            Err(failed) if spa.suspended().is_some() => match self {
-                Ioc::PoolGetProps => Ok(suspended_props(spa)),
-                Ioc::PoolStats => Ok(stats::suspended(spa)),
+        match self.looking(work) {
+            Err(failed) if !spa.is_readable() => match self {
+                Ioc::PoolGetProps => Ok(unreadable_props(spa)),
+                Ioc::PoolStats => Ok(stats::unreadable(spa)),
                 _ => Err(failed),
             },
             done => done,

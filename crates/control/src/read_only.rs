@@ -375,10 +375,11 @@ fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError>
 }
 
 /// The properties of a suspended pool that are known without its devices.
-pub(crate) fn suspended_props(spa: &Spa) -> NvList {
+pub(crate) fn unreadable_props(spa: &Spa) -> NvList {
+    let health = if spa.suspended().is_some() { "SUSPENDED" } else { spa.tree().status().state.name() };
     let known = [
         ("name", PropValue::text(spa.name())),
-        ("health", PropValue::text("SUSPENDED")),
+        ("health", PropValue::text(health)),
         ("guid", PropValue::computed(spa.guid().0)),
     ];
     let mut out = NvList::new();

@@ -3,14 +3,18 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base::Errno;
+use control::stats::SUSPENDED;
 use control::{Control, Ioc};
 use nvlist::{NvList, Value};
-use support::pool;
+use support::{pool, pool_with};
+use vdev::testing::Tapped;
 
 /// No request of this test takes as long.
 const LONG: Duration = Duration::from_secs(60);
@@ -81,4 +85,30 @@ fn a_suspended_pool_refuses_requests_at_once_and_what_it_shows_is_shown() {
         }
     });
     create("t/after").unwrap();
+}
+
+#[test]
+fn a_pool_whose_device_is_gone_is_shown_before_anybody_writes() {
+    let (dir, gone) = (tempfile::tempdir().unwrap(), Arc::<AtomicBool>::default());
+    let control = pool_with(dir.path(), |new| {
+        for device in new.devices.values_mut() {
+            let gone = gone.clone();
+            let pulled = move || if gone.load(Ordering::SeqCst) { Err(Errno::ENXIO.into()) } else { Ok(()) };
+            *device = Arc::new(Tapped::new(device.clone(), move |_| pulled()));
+        }
+    });
+    control.spa().sync().unwrap();
+    let (device, away) = (dir.path().join("a"), dir.path().join("away"));
+    std::fs::rename(&device, &away).unwrap();
+    gone.store(true, Ordering::SeqCst);
+    // nothing of it is in memory
+    control.spa().zio().arc().clear();
+    let shown = [Ioc::PoolStats, Ioc::PoolGetProps].map(|ioc| control.call(ioc, "t", &NvList::new()));
+    let is_suspended = control.spa().suspended().is_some();
+    gone.store(false, Ordering::SeqCst);
+    std::fs::rename(&away, &device).unwrap();
+    let [config, props] = shown.map(Result::unwrap);
+    assert!(!is_suspended && !config.contains(SUSPENDED));
+    let health = props.get_nvlist("health").and_then(|health| health.get_str("value"));
+    assert_eq!((config.get_str("name"), health), (Some("t"), Some("UNAVAIL")));
 }

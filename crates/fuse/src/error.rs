@@ -62,6 +62,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether somebody uses what was to be unmounted.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Error::Unmount { .. }) && self.errno() == Errno::EBUSY
+    }
+
     /// Returns the error number.
     #[must_use]
     pub fn errno(&self) -> Errno {

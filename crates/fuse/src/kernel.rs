@@ -303,12 +303,16 @@ fn unmount_at(seat: &Seat, unique: Option<u64>, flags: UnmountFlags) -> Result<b
         return Err(Errno::BUSY);
     }
     let path = by_descriptor(&above).join(name);
+    patiently(|| rustix::mount::unmount(&path, flags), |error| *error == Errno::BUSY).map(|()| true)
+}
+
+/// Tries again for a moment what fails as the mount is busy: it also is for as long as a child of this process has its descriptors, or somebody looks at it.
+fn patiently<E>(mut unmount: impl FnMut() -> Result<(), E>, is_busy: impl Fn(&E) -> bool) -> Result<(), E> {
     let mut tries = TRIES;
     loop {
-        match rustix::mount::unmount(&path, flags) {
-            // also for as long as a child of this process has its descriptors, or somebody looks at it
-            Err(Errno::BUSY) if tries > 0 => tries -= 1,
-            done => return done.map(|()| true),
+        match unmount() {
+            Err(error) if is_busy(&error) && tries > 0 => tries -= 1,
+            done => return done,
         }
         std::thread::sleep(INTERVAL);
     }
@@ -379,25 +383,20 @@ pub(crate) fn detach(seen: &Seen) -> Result<bool, Errno> {
 }
 
 fn unmount_by_helper(seat: &Seat, how: Unmount) -> Result<(), Error> {
-    let failed = |source| Error::Unmount { path: seat.path.clone(), source };
+    let failed = |source: io::Error| Error::Unmount { path: seat.path.clone(), source };
     // before it is out of the tree: its number may be another's then
     let connection = if how == Unmount::Forced { connection(seat) } else { None };
-    let mut tries = TRIES;
-    loop {
+    let ask = || {
         let mut helper = Command::new(HELPER);
         helper.args(if how == Unmount::Idle { &["-u"][..] } else { &["-u", "-z"] });
         let out = helper.arg("--").arg(&seat.path).output().map_err(failed)?;
-        if out.status.success() {
-            break;
+        match said(&out.stderr) {
+            _ if out.status.success() => Ok(()),
+            said if said.ends_with(HELPER_BUSY) => Err(failed(Errno::BUSY.into())),
+            said => Err(Error::Helper { said }),
         }
-        let said = said(&out.stderr);
-        match said.ends_with(HELPER_BUSY) {
-            true if tries > 0 => tries -= 1,
-            true => return Err(failed(Errno::BUSY.into())),
-            false => return Err(Error::Helper { said }),
-        }
-        std::thread::sleep(INTERVAL);
-    }
+    };
+    patiently(ask, Error::is_busy)?;
     if let Some(mut connection) = connection {
         // one that has ended meanwhile needs no end
         let _ = connection.write_all(b"1");

@@ -178,8 +178,15 @@ impl Served {
     }
 
     /// Tells the kernel of a file, by a name in a directory or by its number.
+    ///
+    /// # Errors
+    /// ESTALE if it has lost its last name, after which the kernel looks again: it is being freed, and its number may be another file's soon. Where somebody has it open, the kernel does not
+    /// ask for it.
     pub(crate) fn entry(&self, pinned: &Pinned, id: ObjectId, name: Option<(ObjectId, &[u8])>) -> Answer<Entry> {
         let stat = stat(&**pinned, id)?;
+        if stat.attrs.links == 0 {
+            return Err(Errno::ESTALE);
+        }
         let generation = Generation(stat.attrs.generation);
         let cached = self.looked_up(id, &stat.attrs, name) && pinned.is_told(id);
         let name_ttl = if cached { self.name_ttl } else { Duration::ZERO };
@@ -270,5 +277,36 @@ impl Stale {
     /// thread that answers requests may call it.
     pub(crate) fn tell_contents(&self) {
         let _ = self.line.contents_changed(self.node);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use ondisk::ObjsetType;
+    use pool::NewDataset;
+    use zpl::create::{FsProps, create_fs};
+    use zpl::live::{NewFile, Zfs};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_not_told_of_a_file_that_is_being_freed() {
+        let (spa, _devices) = pool::testing::in_memory("d0", 1);
+        let new = NewDataset::inheriting("t/a", ObjsetType::Zfs);
+        spa.create_dataset(new, Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default()))).unwrap();
+        let zfs = Arc::new(Zfs::open(&spa, "t/a").unwrap());
+        let root = zfs.fs().root();
+        let (id, _) = Vfs::create(&*zfs, &Cred::ROOT, root, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let served = Served::new(zfs.clone(), AclKind::Off, &Options::new("t/a"));
+        let told = |name| served.entry(&served.pin().unwrap(), id, name).map(|entry| entry.attr.nlink);
+        assert_eq!((told(None), told(Some((root, b"f")))), (Ok(1), Ok(1)));
+        served.known.clear();
+        // a program that uses the engine has it open, and not the kernel
+        let open = Vfs::open(&*zfs, &Cred::ROOT, id, 4).unwrap();
+        Vfs::unlink(&*zfs, &Cred::ROOT, root, b"f").unwrap();
+        assert_eq!((told(None), told(Some((root, b"f")))), (Err(Errno::ESTALE), Err(Errno::ESTALE)));
+        assert_eq!(served.known.generation(id), None);
+        drop(open);
     }
 }

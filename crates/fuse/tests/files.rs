@@ -360,3 +360,17 @@ fn a_full_pool_ends_writes_short_and_files_whole() {
     assert_eq!(fs::read(lab.path("small")).unwrap(), piece);
     lab.close();
 }
+
+/// The request for it is not known to the library that speaks with the kernel; programs then make a file with a name.
+#[test]
+fn a_file_that_never_had_a_name_is_not_supported() {
+    use rustix::fs::{Mode, OFlags};
+    let Some(lab) = Lab::new(&[]) else { return };
+    // the second time the kernel does not ask
+    for _ in 0..2 {
+        let made = rustix::fs::open(lab.path(""), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR);
+        assert_eq!(made.map(drop), Err(rustix::io::Errno::OPNOTSUPP));
+    }
+    fs::write(lab.path("f"), b"named").unwrap();
+    lab.close();
+}

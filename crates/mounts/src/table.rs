@@ -9,7 +9,7 @@ use base::{Guid, ObjectId};
 use fuse::{Mount, Notifier, Unmount};
 use parking_lot::Mutex;
 use pool::{LongHold, Pool, Spa};
-use zpl::live::{Contents, Ctldir, PoolSource, SnapshotAdmin, Still, Suspendable, Vfs, Zfs};
+use zpl::live::{Contents, Ctldir, PoolSource, SnapshotAdmin, Still, Suspendable, Vfs};
 
 use crate::{Error, Flag, How};
 
@@ -233,7 +233,7 @@ impl Mounts {
         let follow = Arc::<Follow>::default();
         let entry = match source {
             Source::Live(spa) if !dataset.is_snapshot() => {
-                let live = Arc::new(Suspendable::new(Zfs::open(spa, name)?));
+                let live = Arc::new(Suspendable::open(spa, name)?);
                 // before the kernel can cache any of it
                 follow.contents_of(&live);
                 let admin = self.admins.as_ref().map(|admins| admins(spa));

@@ -57,8 +57,9 @@ pub mod testing;
 
 pub use dsl::{
     Bookmark, ChangeKey, Dataset, DatasetStats, Deadlist, Dir, Entry, Erratum, Hold, Init, KeyFormat, KeyInfo,
-    KeyStatus, Kind, ListOptions, LongHold, MaybeBookmark, NewDataset, NewKey, PropSource, Receiving, RecvBegin,
-    RedactionList, ResumePoint, SnapshotId, SpaceKind, StoredProp, UserId, WithoutKey, ZplProps, check_entity_name,
+    KeyStatus, Kind, ListOptions, LongHold, MaybeBookmark, NewDataset, NewKey, OpenTurn, PropSource, Receiving,
+    RecvBegin, RedactionList, ResumePoint, SnapshotId, SpaceKind, StoredProp, UserId, WithoutKey, ZplProps,
+    check_entity_name,
 };
 pub use error::Error;
 pub use refusal::Refusal;

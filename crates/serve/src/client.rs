@@ -61,6 +61,8 @@ pub enum Error {
         process: i32,
         /// The version of its protocol.
         theirs: u8,
+        /// Whether it is this user's own.
+        of_this_user: bool,
     },
 }
 
@@ -111,7 +113,7 @@ impl Client {
             Err(wire::Error::Io(e)) => return Err(Error::Connect(e)),
             Err(wire::Error::Header(BadHeader::Version(theirs))) => {
                 let process = socket_peercred(&stream).map_or(0, |server| server.pid.as_raw_nonzero().get());
-                return Err(Error::OtherVersion { process, theirs });
+                return Err(Error::OtherVersion { process, theirs, of_this_user: is_of_this_user(&stream) });
             }
             Err(other) => return Err(Error::Protocol(other.to_string())),
         };
@@ -141,7 +143,7 @@ impl Client {
     /// Whether the server is this user's own.
     #[must_use]
     pub fn is_of_this_user(&self) -> bool {
-        socket_peercred(&self.open.0.stream).is_ok_and(|server| server.uid == geteuid())
+        is_of_this_user(&self.open.0.stream)
     }
 
     /// The version of the server.
@@ -341,6 +343,11 @@ impl Request {
     pub fn signals(&self) -> Signals {
         self.to.clone()
     }
+}
+
+/// Whether the process at the other end is this user's own.
+fn is_of_this_user(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|server| server.uid == geteuid())
 }
 
 fn of_answer(answer: Answer) -> Result<NvList, Error> {

@@ -217,20 +217,45 @@ fn a_server_ends_when_it_has_been_idle_but_not_while_it_has_a_client() {
     });
 }
 
+/// The state of the scrub of a pool: 1 while it is under way, 2 at its end.
+fn scan_state(client: &Client, pool: &str) -> u64 {
+    let config = call(client, Ioc::PoolStats, pool, &[]).unwrap();
+    config.get_nvlist("vdev_tree").unwrap().get_u64_array("scan_stats").unwrap()[1]
+}
+
 #[test]
 fn an_idle_server_stays_until_a_scrub_is_done() {
+    use base::tunable::{VDEV_LATENCY_DEPTH, VDEV_LATENCY_MS, ZFS_SCAN_SUSPEND_PROGRESS};
     in_own_state("an_idle_server_stays_until_a_scrub_is_done", |dir| {
-        let idle = Duration::from_millis(300);
-        let (serving, one) = with_pool(Options { idle: Some(idle), ..Options::default() }, dir);
-        let wait = endless_scrub(&one, "t");
+        with_pool(Options::default(), dir).0.end();
+        // longer than a server stays that is idle
+        VDEV_LATENCY_MS.set(20);
+        VDEV_LATENCY_DEPTH.set(1);
+        let serving = Serving::begin(Options { idle: Some(Duration::from_millis(50)), ..Options::default() });
+        let one = client();
+        call(&one, Ioc::PoolScrub, "t", &[("scan_type", 1u64.into()), ("scan_command", 0u64.into())]).unwrap();
         drop(one);
-        thread::sleep(3 * idle);
-        let other = client();
-        base::tunable::ZFS_SCAN_SUSPEND_PROGRESS.set(0);
-        other.call(Ioc::Wait, "t", &wait, &[]).unwrap();
-        drop(other);
         serving.ended();
-        assert!(!vdev::device::is_busy(&dir.join("t-a")));
+        VDEV_LATENCY_MS.set(0);
+        // one that was interrupted would not go on
+        ZFS_SCAN_SUSPEND_PROGRESS.set(1);
+        let serving = Serving::begin(Options::default());
+        assert_eq!(scan_state(&client(), "t"), 2);
+        serving.end();
+    });
+}
+
+#[test]
+fn an_idle_server_does_not_stay_for_a_scrub_that_stands_still() {
+    in_own_state("an_idle_server_does_not_stay_for_a_scrub_that_stands_still", |dir| {
+        let idle = Duration::from_millis(50);
+        let (serving, one) = with_pool(Options { idle: Some(idle), ..Options::default() }, dir);
+        endless_scrub(&one, "t");
+        drop(one);
+        serving.ended();
+        let serving = Serving::begin(Options::default());
+        assert_eq!(scan_state(&client(), "t"), 1);
+        serving.end();
     });
 }
 

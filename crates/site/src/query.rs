@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use base::{Guid, tasks};
+use base::Guid;
 use control::stats::figures::{self, Counted};
 use control::stats::{SUSPENDED, VdevStat, VdevStats};
 use control::{Caller, CancelToken, Failed, Ioc, Kept, ReadOnlyControl, traced};
@@ -149,12 +149,7 @@ impl Query {
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.check_name(name, self.name())?;
         ioc.check(input)?;
-        // what is shown of a suspended pool does not wait for its devices
-        if ioc.pool_check().suspended {
-            self.answer(ioc, name, input)
-        } else {
-            tasks::never_waiting(|| self.answer(ioc, name, input))
-        }
+        ioc.looking(|| self.answer(ioc, name, input))
     }
 
     fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {

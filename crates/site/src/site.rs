@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use base::{Guid, Txg, tasks};
+use base::{Guid, Txg};
 use control::{Caller, Control, Devices, Failed, Ioc};
 use nvlist::NvList;
 use pool::{OpenOptions, Pool, Readers, Spa, SuspendedPool};
@@ -279,10 +279,7 @@ impl Site {
     pub fn open(&self, record: &Imported) -> Result<Arc<Pool>, Error> {
         let cannot = |source| Error::Open { name: record.name.clone(), source };
         if let Some(spa) = self.own_change(record) {
-            // who shows a suspended pool does not wait for its devices
-            let is_suspended = spa.suspended().is_some();
-            let view = if is_suspended { tasks::never_waiting(|| spa.view()) } else { spa.view() };
-            return view.map_err(cannot);
+            return control::view(&spa).map_err(cannot);
         }
         let seen = self.reading().iter().find(|one| one.record.guid == record.guid).map(|one| one.pool.clone());
         if let Some(pool) = seen {
@@ -299,14 +296,14 @@ impl Site {
         Ok(pool)
     }
 
-    /// A pool that the machine has open, as it is now. One that is suspended is read from its devices, as far as they are there.
+    /// A pool that the machine has open, as it is now. One that cannot be read as it is there is read from its devices, as far as they are there.
     fn live_view(&self, record: &Imported) -> Option<Result<Arc<Pool>, Error>> {
         let lent = self.borrow_if_open(record)?;
         if let Some(pool) = lent.read_only() {
             self.front.opened(pool);
             return Some(Ok(pool.clone()));
         }
-        let spa = lent.spa().filter(|spa| spa.suspended().is_none())?;
+        let spa = lent.spa().filter(|spa| spa.is_readable())?;
         let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source });
         Some(view.inspect(|view| self.front.opened(view)))
     }
@@ -315,7 +312,7 @@ impl Site {
     pub(crate) fn open_anew(&self, record: &Imported) -> Result<(Arc<Pool>, HashMap<Guid, String>), Error> {
         match self.changing(record) {
             Some(spa) => {
-                let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
+                let view = control::view(&spa).map_err(|source| Error::Open { name: record.name.clone(), source })?;
                 Ok((view, HashMap::new()))
             }
             None => self.open_to_read(record),

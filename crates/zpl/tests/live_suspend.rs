@@ -6,6 +6,7 @@ mod power;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base::{Errno, ObjectId};
 use pool::{KeptObject, Suspend};
@@ -183,4 +184,57 @@ fn a_rollback_waits_for_listings_and_pins() {
         });
         is_told.recv().unwrap();
     }
+}
+
+#[test]
+fn a_mount_that_begins_beside_a_rollback_does_not_make_it_busy() {
+    let rig = Rig::new(&["/a"]);
+    drop(mounted(&rig));
+    snapshot(&rig, "a");
+    let dataset = rig.spa.view().unwrap().dataset(FS).unwrap().id();
+    let (told, is_told) = channel();
+    let witness = Arc::new(Witness { dataset, closes: Mutex::new(None), told: Mutex::new(told) });
+    let user: std::sync::Weak<Witness> = Arc::downgrade(&witness);
+    rig.spa.suspend_with(user);
+    let (opened, is_opened) = channel();
+    std::thread::scope(|scope| {
+        // the rollback is not carried out before this ends
+        let tx = rig.spa.tx(1 << 16).unwrap();
+        let rollback = scope.spawn(|| rig.spa.rollback(FS, None).map(drop));
+        is_told.recv().unwrap();
+        let spa = &rig.spa;
+        scope.spawn(move || opened.send(Suspendable::open(spa, FS)));
+        // where it does not wait it has the head open now
+        let early = is_opened.recv_timeout(Duration::from_millis(200)).ok();
+        drop(tx);
+        rollback.join().unwrap().unwrap();
+        let live = early.unwrap_or_else(|| is_opened.recv().unwrap()).unwrap();
+        assert_eq!(live.lookup(&ROOT, live.root(), b"none").unwrap_err().errno(), Errno::ENOENT);
+    });
+}
+
+#[test]
+fn a_file_below_a_block_that_cannot_be_read_stays_when_others_are_freed_together() {
+    let rig = Rig::new(&["/a"]);
+    let live = Suspendable::new(rig.file_system(FS, &[("recordsize", 512), ("compression", 2)], false));
+    let broken = file(&live, "broken", &base::Env::noise(1, 20 << 10));
+    let mut handles = vec![live.open(&ROOT, broken, 6).unwrap()];
+    handles.extend((0..10).map(|_| nameless(&live, b"gone")));
+    let gone: Vec<ObjectId> = handles[1..].iter().map(Handle::id).collect();
+    live.unlink(&ROOT, live.root(), b"broken").unwrap();
+    rig.spa.sync().unwrap();
+    let on_disk = || rig.spa.view().unwrap().dataset(FS).unwrap().objset().unwrap();
+    let object = on_disk().object(broken).unwrap();
+    assert_eq!(object.phys().nlevels, 2);
+    for dva in object.phys().blkptr.iter().flat_map(|block| block.dvas().collect::<Vec<_>>()) {
+        rig.damage("/a", dva.offset(), dva.asize());
+    }
+    drop(object);
+    rig.spa.zio().arc().clear();
+    Handle::release_all(handles);
+    assert!(gone.iter().all(|id| live.attrs(*id).unwrap_err().errno() == Errno::ENOENT));
+    rig.spa.sync().unwrap();
+    // what lies below is not lost: it can be freed once the block can be read
+    assert_eq!(Zfs::open(&rig.spa, FS).unwrap().fs().delete_queue().unwrap(), [broken]);
+    assert_eq!(on_disk().object(broken).unwrap().phys().nlevels, 2);
 }

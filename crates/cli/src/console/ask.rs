@@ -84,8 +84,8 @@ fn ask(running: &Arc<Running>, argv: &[OsString], umask: u32) -> Option<Answered
             None
         }
         Err(Error::Failed(failed)) if failed.errno == Errno::EAGAIN => Some((Err(Error::Failed(failed)), None)),
-        // it has the pools, and is not understood
-        Err(other @ Error::OtherVersion { .. }) => Some((Err(other), None)),
+        // it has the pools of this user, and is not understood
+        Err(other @ Error::OtherVersion { of_this_user: true, .. }) => Some((Err(other), None)),
         Err(_) => None,
     }
 }

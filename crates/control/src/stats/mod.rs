@@ -38,8 +38,8 @@ pub const SUSPENDED: &str = "suspended";
 /// The time of the uberblock.
 pub const TIMESTAMP: &str = "timestamp";
 
-/// What is known of the configuration of a suspended pool without its devices.
-pub(crate) fn suspended(spa: &Spa) -> NvList {
+/// What is known of the configuration of an open pool without the devices that it cannot be read without.
+pub(crate) fn unreadable(spa: &Spa) -> NvList {
     let mut config = NvList::new();
     config.insert(key::POOL_NAME, spa.name());
     config.insert(key::POOL_GUID, spa.guid().0);
@@ -47,7 +47,9 @@ pub(crate) fn suspended(spa: &Spa) -> NvList {
     // of a pool that is imported (OpenZFS: `POOL_STATE_ACTIVE`)
     config.insert(key::POOL_STATE, 0u64);
     config.insert(key::VDEV_TREE, tree::of_live(spa));
-    config.insert(SUSPENDED, spa.failmode() as u64);
+    if spa.suspended().is_some() {
+        config.insert(SUSPENDED, spa.failmode() as u64);
+    }
     config
 }
 

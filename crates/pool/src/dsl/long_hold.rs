@@ -28,6 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::dsl::Refusal;
 use crate::dsl::lookup::Live;
 use crate::dsl::refused;
+use crate::dsl::turns::ReplaceTurn;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, Suspended};
 use crate::{Dataset, Error};
@@ -148,6 +149,8 @@ impl Drop for LongHold {
 
 /// A head whose contents are replaced: its users have let go of it, and have it again when this is dropped.
 pub(in crate::dsl) struct Replaced {
+    // before the users come back, who may be many: others can open it beside them
+    _turn: ReplaceTurn,
     // before the mark
     users: Suspended,
     /// `None` if it has no users.
@@ -279,13 +282,14 @@ impl Spa {
         holds.await_mounts(&ids, MOUNTS_WAIT, self.env());
     }
 
-    /// Has the users of a head let go of it, for a task that replaces its contents, until the result is dropped.
+    /// Has the users of a head let go of it, for a task that replaces its contents, until the result is dropped; until then nobody else mounts it.
     pub(in crate::dsl) fn suspend_head(&self, id: ObjectId) -> Replaced {
+        let turn = self.dsl.open_datasets.turns().replace(id);
         let mark = Mark::new(self.dsl.open_datasets.long_holds(), id);
         let users = self.suspend_users(id);
         // what nobody comes back to is free for who waits for the task
         let mark = (!users.is_empty()).then_some(mark);
-        Replaced { users, _mark: mark }
+        Replaced { _turn: turn, users, _mark: mark }
     }
 
     /// Returns whether this process or another holds the dataset.

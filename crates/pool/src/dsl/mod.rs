@@ -51,6 +51,7 @@ mod space;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod userspace;
 mod volume;
 
@@ -76,4 +77,5 @@ use recv::ResumeSlots;
 pub use recv::end::Receiving;
 pub use recv::{RecvBegin, ResumePoint};
 use space::quota::{DEPTH_MAX, Pending, Quota};
+pub use turns::OpenTurn;
 pub use userspace::{SpaceKind, UserId, ZplProps};

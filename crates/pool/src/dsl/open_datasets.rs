@@ -17,6 +17,7 @@ use crate::dsl::crypt::errata;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::intent_log::check_replayed;
 use crate::dsl::space::{Delta, Gather, Tally, UNIQUE, Used, parent_delta};
+use crate::dsl::turns::Turns;
 use crate::dsl::{LongHolds, Pending, Quota, Refusal, ResumeSlots};
 use crate::spa::Spa;
 use crate::spa::feature;
@@ -109,6 +110,8 @@ pub(in crate::dsl) struct OpenDatasets {
     pending: Mutex<BTreeMap<ObjectId, Arc<Pending>>>,
     /// Long holds of readers.
     long_holds: Arc<LongHolds>,
+    /// Turns of mounts that begin, and of tasks that replace contents.
+    turns: Arc<Turns>,
     /// Object sets whose blocks a txg takes for files of others, and which do not go before that txg has its references to them.
     cloned_from: Mutex<Vec<(Txg, Arc<Objset>)>>,
     /// The size of the pool as its root directory has it, and the txg of that size.
@@ -158,6 +161,10 @@ impl OpenDatasets {
 
     pub(in crate::dsl) fn long_holds(&self) -> &Arc<LongHolds> {
         &self.long_holds
+    }
+
+    pub(in crate::dsl) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     fn dirty(&self, txg: Txg) -> Vec<Arc<OpenDataset>> {

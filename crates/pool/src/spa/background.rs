@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::tunable;
 use dmu::Tx;
 
 use super::datasets::Datasets;
@@ -98,10 +99,12 @@ impl Activity {
 
 impl Spa {
     /// Returns whether work goes on in the background: a scan, the freeing of what was destroyed or of a discarded checkpoint, a condense. None does in a
-    /// pool that is suspended.
+    /// pool that is suspended, and no scan while scans are told to stand still.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        self.suspended().is_none() && self.background.all().into_iter().any(|task| task.is_awake())
+        let scan_stands = tunable::ZFS_SCAN_SUSPEND_PROGRESS.get() != 0;
+        let goes_on = |task: &Arc<Zthr>| task.is_awake() && !(scan_stands && Arc::ptr_eq(task, &self.background.scan));
+        self.suspended().is_none() && self.background.all().into_iter().any(goes_on)
     }
 
     /// Returns the task of an activity, if there is work of that kind; none of the activities that are not done here.

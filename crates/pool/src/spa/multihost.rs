@@ -233,15 +233,27 @@ fn best(tree: &VdevTree) -> Option<Uberblock> {
 }
 
 /// Returns how long to watch a pool whose best uberblock has `mmp`.
-fn watch_time(mmp: &MmpConfig) -> Duration {
+///
+/// # Errors
+/// [`Error::NotWritable`] where that is too long.
+fn watch_time(mmp: &MmpConfig) -> Result<Duration, Error> {
     let intervals = u32::try_from(tunable::ZFS_MULTIHOST_IMPORT_INTERVALS.get().max(1)).unwrap_or(u32::MAX);
     let own = interval().saturating_mul(intervals).max(Duration::from_secs(1));
     let delay = Duration::from_nanos(mmp.delay_ns);
-    match (mmp.interval_ms().map(Duration::from_millis), mmp.fail_intervals()) {
-        (Some(theirs), Some(fails @ 1..)) => theirs.saturating_mul(fails as u32).saturating_mul(SAFETY_FACTOR),
-        (Some(theirs), Some(_)) => own.max((theirs + delay).saturating_mul(intervals)),
-        _ => own.max((interval() + delay).saturating_mul(intervals)),
+    let (time, counts_own) = match (mmp.interval_ms().map(Duration::from_millis), mmp.fail_intervals()) {
+        (Some(theirs), Some(fails @ 1..)) => (theirs.saturating_mul(fails as u32).saturating_mul(SAFETY_FACTOR), false),
+        (Some(theirs), Some(_)) => (own.max((theirs + delay).saturating_mul(intervals)), true),
+        _ => (own.max((interval() + delay).saturating_mul(intervals)), true),
+    };
+    if time <= WATCH_MAX {
+        return Ok(time);
     }
+    let why = if counts_own && own > WATCH_MAX {
+        "zfs_multihost_interval and zfs_multihost_import_intervals are so large"
+    } else {
+        "its owner may be silent for so long"
+    };
+    Err(Error::NotWritable(format!("{why} that it would have to be watched for {} s", time.as_secs())))
 }
 
 /// Makes sure that no other machine writes the pool; see the head of this file. `opened` is the uberblock that was opened, if it must be
@@ -273,12 +285,7 @@ pub(crate) fn take(
 
 /// Returns whether `seen` stays the best uberblock for long enough.
 fn watch(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Result<bool, Error> {
-    let time = watch_time(mmp);
-    if time > WATCH_MAX {
-        let why =
-            format!("its owner may be silent for so long that it would have to be watched for {} s", time.as_secs());
-        return Err(Error::NotWritable(why));
-    }
+    let time = watch_time(mmp)?;
     let end = Instant::now() + time + time.mul_f64((env.random_u64() % 250) as f64 / 1000.0);
     loop {
         if best(tree).is_none_or(|now| now.rank() > seen.rank()) {
@@ -336,5 +343,35 @@ fn is_seen_by_all(top: &VdevConfig, took: &BTreeSet<Guid>) -> bool {
     match top.nparity {
         0 => tells(top) && top.children.iter().all(|leg| leg.is_out_of_use() || tells(leg)),
         parity => took.len() as u64 > parity,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_would_be_watched_for_hours_is_refused_with_what_makes_it_so() {
+        let refused = |mmp| match watch_time(&mmp) {
+            Err(Error::NotWritable(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let (never_fails, fails) = (MmpConfig::on(1, 1000, 0, 0), MmpConfig::on(1, 1000, 10, 0));
+        assert_eq!(watch_time(&never_fails).unwrap().as_secs(), 20);
+        assert_eq!(
+            refused(MmpConfig::on(1, 100_000, 0, 0)),
+            "its owner may be silent for so long that it would have to be watched for 2000 s"
+        );
+        let usual = tunable::ZFS_MULTIHOST_IMPORT_INTERVALS.get();
+        tunable::ZFS_MULTIHOST_IMPORT_INTERVALS.set(0x7fff_ffff);
+        let (by_own, by_owner) = (refused(never_fails), watch_time(&fails));
+        tunable::ZFS_MULTIHOST_IMPORT_INTERVALS.set(usual);
+        assert!(
+            by_own.starts_with("zfs_multihost_interval and zfs_multihost_import_intervals are so large that"),
+            "{by_own}"
+        );
+        // the owner is silent no longer than it says
+        assert_eq!(by_owner.unwrap().as_secs(), 20);
     }
 }

@@ -356,6 +356,12 @@ impl Spa {
         Ok(())
     }
 
+    /// Whether what the pool has can be read without waiting for devices: it is not suspended, and none would be missed.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.suspended().is_none() && self.reaches_all()
+    }
+
     /// Whether enough devices are there to read all that the pool has.
     fn reaches_all(&self) -> bool {
         let tree = self.tree();

@@ -19,6 +19,8 @@ use crate::Error;
 
 /// Bytes of changes in one batch from which on it may be quicker to end their txg than to log them.
 const BULK: u64 = 16 << 20;
+/// The most percent of the time of a write that others are waited for.
+const PERCENT_MAX: u64 = 10_000;
 
 /// A batch that is closed but not finished.
 struct Closed<'a> {
@@ -197,7 +199,7 @@ impl Zil {
         if chain.crowd < 2 || clock.is_seeded() {
             return;
         }
-        let percent = u32::try_from(tunable::ZFS_COMMIT_TIMEOUT_PCT.get().min(100)).unwrap_or(0);
+        let percent = u32::try_from(tunable::ZFS_COMMIT_TIMEOUT_PCT.get().min(PERCENT_MAX)).unwrap_or(0);
         let until = clock.instant() + chain.latency * percent / 100;
         let mut pending = self.pending.lock();
         pending.expect(Some(chain.crowd));

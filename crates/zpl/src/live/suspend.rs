@@ -382,6 +382,15 @@ impl Suspend for Inner {
 }
 
 impl Suspendable {
+    /// Opens file system `name` to be mounted. While its contents are replaced this waits; a replacement that is asked for meanwhile waits for it.
+    ///
+    /// # Errors
+    /// As [`Zfs::open`].
+    pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Suspendable, Error> {
+        let _turn = spa.turn_to_open(&spa.view()?.dataset(name)?);
+        Ok(Suspendable::new(Zfs::open(spa, name)?))
+    }
+
     /// Makes an open file system one that can be suspended: this is the only one who has it open, and whatever opens it besides must be closed before its
     /// contents can be replaced.
     #[must_use]
