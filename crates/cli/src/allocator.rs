@@ -35,13 +35,19 @@ fn map(layout: Layout) -> *mut u8 {
 // the contract of `GlobalAlloc`: a mapping has at least the bytes of its layout, is aligned to a page, and nobody else's until it is unmapped; neither unwinds.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout) {
+            return map(layout);
+        }
         // SAFETY: the caller keeps the contract
-        if is_mapped(layout) { map(layout) } else { unsafe { MiMalloc.alloc(layout) } }
+        unsafe { MiMalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout) {
+            return map(layout);
+        }
         // SAFETY: the caller keeps the contract
-        if is_mapped(layout) { map(layout) } else { unsafe { MiMalloc.alloc_zeroed(layout) } }
+        unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

@@ -46,7 +46,7 @@ pub fn unmount_dead(is_wanted: impl Fn(&Seen) -> bool) -> Vec<Seen> {
     for some in wanted.chunks(AT_ONCE) {
         for seen in dead_of(some) {
             // again, as another process may have unmounted it meanwhile, and mounted what lives
-            if !dead_of(&[seen.clone()]).is_empty() && unmount(&seen) {
+            if !dead_of(std::slice::from_ref(&seen)).is_empty() && unmount(&seen) {
                 tracing::info!(target: "zuse::fuse", source = seen.source, at = %seen.path.display(), "unmounted what a dead process left");
                 gone.push(seen);
             }
