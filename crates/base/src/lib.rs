@@ -7,6 +7,7 @@
 //! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
 //! * [`counter`]: kstat-style counters.
 //! * [`Versioned`]: a lock whose version shows, without taking the lock, whether the data it guards has changed.
+//! * [`UseTable`]: a table of what is in use, which keeps some of what is not.
 //! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores; [`pump`]: batches that wait for devices.
 //! * [`Stop`]: tells a server to end.
 //!
@@ -23,6 +24,7 @@ pub mod pump;
 mod stop;
 pub mod tasks;
 pub mod tunable;
+mod use_table;
 mod versioned;
 
 pub use endian::Endian;
@@ -30,4 +32,5 @@ pub use env::Env;
 pub use errno::Errno;
 pub use ids::{Guid, ObjectId, Txg};
 pub use stop::Stop;
+pub use use_table::UseTable;
 pub use versioned::{Versioned, VersionedWriteGuard};

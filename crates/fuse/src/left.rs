@@ -1,16 +1,19 @@
 //! Mounts whose server died: the kernel answers ENOTCONN at their mount points until they are unmounted.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::kernel;
 
-/// How long a mount has to answer. One that takes longer has somebody who answers it, however slowly.
+/// How long mounts that are asked at once have to answer. One that takes longer has somebody who answers it, however slowly.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
+/// How many are asked at once.
+const AT_ONCE: usize = 64;
 
 /// A mount of one of this crate's kinds, by whatever process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,30 +41,45 @@ pub fn all_mounts() -> Vec<Seen> {
 /// Unmounts the mounts of this crate's kinds that nobody answers, of those that are wanted, the last one first. Returns them. One that
 /// this user may not unmount, or that does not say in half a second that it is dead, is passed over.
 pub fn unmount_dead(is_wanted: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+    let wanted: Vec<Seen> = all_mounts().into_iter().rev().filter(|seen| is_wanted(seen)).collect();
     let mut gone = Vec::new();
-    for seen in all_mounts().into_iter().rev().filter(|seen| is_wanted(seen)) {
-        if is_dead(&seen.path) && unmount(&seen) {
-            tracing::info!(target: "zuse::fuse", source = seen.source, at = %seen.path.display(), "unmounted what a dead process left");
-            gone.push(seen);
+    for some in wanted.chunks(AT_ONCE) {
+        for seen in dead_of(some) {
+            // again, as another process may have unmounted it meanwhile, and mounted what lives
+            if !dead_of(std::slice::from_ref(&seen)).is_empty() && unmount(&seen) {
+                tracing::info!(target: "zuse::fuse", source = seen.source, at = %seen.path.display(), "unmounted what a dead process left");
+                gone.push(seen);
+            }
         }
     }
     gone
 }
 
-/// Whether the kernel says that nobody answers. It is asked in a thread of its own, as one who lives may not answer.
-fn is_dead(path: &Path) -> bool {
+/// Returns those of which the kernel says that nobody answers, in their order. Each is asked in a thread of its own, as one who lives may not answer.
+fn dead_of(mounts: &[Seen]) -> Vec<Seen> {
     let (tell, told) = channel();
-    let asked = path.to_owned();
-    let ask = move || {
-        // what the kernel has cached is not asked for
-        let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
-        let asked = rustix::fs::statx(rustix::fs::CWD, &asked, how, StatxFlags::BASIC_STATS);
-        let dead = asked.is_err_and(|errno| [Errno::NOTCONN, Errno::CONNABORTED].contains(&errno));
-        // nobody may wait any more
-        let _ = tell.send(dead);
-    };
-    let asking = std::thread::Builder::new().name("fuse-left".to_owned()).spawn(ask);
-    asking.is_ok() && told.recv_timeout(ANSWER_MAX).unwrap_or(false)
+    for (n, seen) in mounts.iter().enumerate() {
+        let (tell, path) = (tell.clone(), seen.path.clone());
+        let ask = move || {
+            // what the kernel has cached is not asked for
+            let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+            let asked = rustix::fs::statx(rustix::fs::CWD, &path, how, StatxFlags::BASIC_STATS);
+            let dead = asked.is_err_and(|errno| [Errno::NOTCONN, Errno::CONNABORTED].contains(&errno));
+            // nobody may wait any more
+            let _ = tell.send((n, dead));
+        };
+        // one that cannot be asked is not known to be dead
+        let _asked = std::thread::Builder::new().name("fuse-left".to_owned()).spawn(ask);
+    }
+    drop(tell);
+    let until = Instant::now() + ANSWER_MAX;
+    let mut dead = BTreeSet::new();
+    while let Ok((n, is_dead)) = told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        if is_dead {
+            dead.insert(n);
+        }
+    }
+    dead.into_iter().filter_map(|n| mounts.get(n).cloned()).collect()
 }
 
 fn unmount(seen: &Seen) -> bool {

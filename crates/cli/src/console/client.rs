@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::control::CancelToken;
@@ -24,10 +24,13 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct CommandLines {
     /// What this process has mounted.
     pub(crate) mounts: Option<Arc<Mounts>>,
+    /// Set once what a former server has left mounted is unmounted: until then commands wait, as they may mount something there.
+    pub(crate) is_clear: Arc<OnceLock<()>>,
 }
 
 impl Runner for CommandLines {
     fn run(&self, command: Command, machine: &Machine) -> u8 {
+        self.is_clear.wait();
         let Ok(error) = command.error.try_clone() else { return 1 };
         match Console::of_client(command, machine, self.mounts.clone()) {
             Ok((console, args)) => crate::run(console, &args),

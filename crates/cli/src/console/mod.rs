@@ -378,20 +378,23 @@ pub(crate) fn mounts() -> Option<Arc<Mounts>> {
 
 /// Unmounts what a server that died has left mounted of the pools of this state folder.
 pub(crate) fn unmount_dead() {
-    if fuse::all_mounts().is_empty() {
-        return;
+    if !fuse::all_mounts().is_empty() {
+        fuse::unmount_dead(ours());
     }
+}
+
+/// Returns what says whether a mount is of the pools or volumes of this state folder, by whatever process.
+pub(crate) fn ours() -> impl Fn(&fuse::Seen) -> bool + Send + 'static {
     // without the records nothing is known to be of these pools
-    let pools = here().all().unwrap_or_default();
+    let pools: Vec<String> = here().all().unwrap_or_default().into_iter().map(|record| record.name).collect();
     let devices = devices_source();
-    let is_ours = |seen: &fuse::Seen| {
+    move |seen| {
         if seen.is_devices {
             return devices.as_ref() == Some(&seen.source);
         }
         let pool = seen.source.split(['/', '@']).next().unwrap_or_default();
-        pools.iter().any(|record| record.name == pool)
-    };
-    fuse::unmount_dead(is_ours);
+        pools.iter().any(|name| name == pool)
+    }
 }
 
 /// What the mount table shows as the source of a directory of volumes: the state folder, whose pools they are in.

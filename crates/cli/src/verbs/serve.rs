@@ -1,6 +1,6 @@
 //! `zuse serve`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mounts::Mounts;
@@ -47,7 +47,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let serving = Arc::new(Mutex::new(None::<Serving>));
     let mounts = (!parsed.has(NO_MOUNTS) && fuse::is_available())
         .then(|| Arc::new(Mounts::with_admins(Box::new(snapshot_admin))));
-    let runner = Some(Arc::new(CommandLines { mounts: mounts.clone() }) as _);
+    let is_clear = Arc::<OnceLock<()>>::default();
+    let runner = Some(Arc::new(CommandLines { mounts: mounts.clone(), is_clear: is_clear.clone() }) as _);
     let mut options = Options { delegation: parsed.has(DELEGATION), idle, runner, ..Options::default() };
     let (used, volumes) = (mounts.clone(), serving.clone());
     let has_users = move || locked(&volumes).as_ref().is_some_and(Serving::is_used);
@@ -61,8 +62,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     // a signal that comes from now on ends it in order
     let stop = stop_by_signals().map_err(|e| failed(cause(&e)))?;
     let server = Server::new(here().clone(), options).map_err(|e| failed(cause(&e)))?;
-    // those of a former server: nobody answers there
-    console::unmount_dead();
+    clear(is_clear);
     let begun =
         monitors.begin(&server.watched()).and_then(|monitored| Ok((monitored, wanted.begin(server.machine())?)));
     // until the server has ended
@@ -78,6 +78,29 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     };
     server.run(&stop).map_err(|e| failed(format!("a pool could not be closed: {e}")))?;
     Ok(0)
+}
+
+/// Unmounts what a former server has left mounted, where nobody answers: directories of volumes at once, as there may be one of this server; file systems beside
+/// what else begins, as it may take long where many are mounted, and who connects is to be answered soon.
+fn clear(is_clear: Arc<OnceLock<()>>) {
+    let is_ours = console::ours();
+    fuse::unmount_dead(|seen| seen.is_devices && is_ours(seen));
+    let done = Cleared(is_clear);
+    let unmount = move || {
+        let _done = done;
+        fuse::unmount_dead(|seen| !seen.is_devices && is_ours(seen));
+    };
+    // without a thread they stay: nothing can be mounted where they are
+    let _begun = std::thread::Builder::new().name("clear".to_owned()).spawn(unmount);
+}
+
+/// Lets commands begin, when it is dropped.
+struct Cleared(Arc<OnceLock<()>>);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        let _once = self.0.set(());
+    }
 }
 
 /// The volumes that are served. A thread that has panicked with them has left them as they were.

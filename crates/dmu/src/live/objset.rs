@@ -286,6 +286,13 @@ impl Objset {
         }
     }
 
+    /// Notes that a caller who had an object in use has it no more: what is kept of objects that are not in use stays in proportion.
+    pub fn release(&self, id: ObjectId) {
+        if let Some(live) = self.live() {
+            live.release(id);
+        }
+    }
+
     /// Object `id` of a writable set.
     pub(crate) fn live_object(self: &Arc<Self>, id: ObjectId) -> Result<Object, Error> {
         let live = self.writable(id)?;

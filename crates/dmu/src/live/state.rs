@@ -1,9 +1,9 @@
 //! The in-memory state of a writable object set.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Endian, ObjectId, Txg};
+use base::{Endian, ObjectId, Txg, UseTable};
 use ondisk::{BlkPtr, ObjsetPhys, ZilHeader};
 use parking_lot::{Mutex, RwLock};
 use zio::CryptParams;
@@ -17,35 +17,11 @@ const SHARDS: usize = 32;
 /// The number of clean dnodes that a shard keeps.
 const KEEP_CLEAN: usize = 512;
 
-type Shard = RwLock<Dnodes>;
+type Shard = RwLock<UseTable<ObjectId, Arc<LiveDnode>>>;
 
-/// The dnodes of a shard.
-struct Dnodes {
-    all: HashMap<ObjectId, Arc<LiveDnode>>,
-    /// The number of dnodes at which those that are clean and not in use are dropped next: twice what is left of them each time, so that what is in use is
-    /// not looked through for each one that comes.
-    full: usize,
-}
-
-impl Default for Dnodes {
-    fn default() -> Dnodes {
-        Dnodes { all: HashMap::new(), full: KEEP_CLEAN }
-    }
-}
-
-impl Dnodes {
-    fn insert(&mut self, dnode: Arc<LiveDnode>) {
-        if self.all.len() >= self.full {
-            self.evict();
-        }
-        self.all.insert(dnode.id, dnode);
-    }
-
-    /// Drops clean dnodes that are not in use. Dirty ones are in the lists of their txgs, and so in use.
-    fn evict(&mut self) {
-        self.all.retain(|_, dnode| Arc::strong_count(dnode) > 1);
-        self.full = (2 * self.all.len()).max(KEEP_CLEAN);
-    }
+/// Dirty dnodes are in the lists of their txgs, and so in use.
+fn in_use(dnode: &Arc<LiveDnode>) -> bool {
+    Arc::strong_count(dnode) > 1
 }
 
 /// The live half of an [`Objset`](crate::Objset).
@@ -92,7 +68,7 @@ impl Live {
         Live {
             newest: RwLock::new(root.phys.clone()),
             root: RwLock::new(Arc::new(root)),
-            shards: Default::default(),
+            shards: std::array::from_fn(|_| RwLock::new(UseTable::new(KEEP_CLEAN))),
             txgs: Default::default(),
             alloc: Mutex::new(alloc),
             syncing: Mutex::new(()),
@@ -129,40 +105,54 @@ impl Live {
 
     /// The dnode in memory, if it is there.
     pub(crate) fn get(&self, id: ObjectId) -> Option<Arc<LiveDnode>> {
-        self.shard(id).read().all.get(&id).cloned()
+        self.shard(id).read().get(&id).cloned()
     }
 
     /// Adds a dnode that was read below `root`. `None` if the root has changed since: it must be read again.
     pub(crate) fn admit(&self, root: &Arc<Root>, dnode: LiveDnode) -> Option<Arc<LiveDnode>> {
         let mut shard = self.shard(dnode.id).write();
-        if let Some(there) = shard.all.get(&dnode.id) {
+        if let Some(there) = shard.get(&dnode.id) {
             return Some(there.clone());
         }
         if !Arc::ptr_eq(&self.root.read(), root) {
             return None;
         }
         let dnode = Arc::new(dnode);
-        shard.insert(dnode.clone());
+        let unused = shard.insert(dnode.id, dnode.clone(), in_use);
+        drop(shard);
+        drop(unused);
         Some(dnode)
     }
 
     /// Adds a new object.
     pub(crate) fn insert(&self, dnode: Arc<LiveDnode>) {
-        self.shard(dnode.id).write().insert(dnode);
+        let unused = self.shard(dnode.id).write().insert(dnode.id, dnode, in_use);
+        drop(unused);
     }
 
     /// Removes an object that is no longer on disk.
     pub(crate) fn remove(&self, dnode: &Arc<LiveDnode>) {
         let mut shard = self.shard(dnode.id).write();
-        if shard.all.get(&dnode.id).is_some_and(|there| Arc::ptr_eq(there, dnode)) {
-            shard.all.remove(&dnode.id);
+        if shard.get(&dnode.id).is_some_and(|there| Arc::ptr_eq(there, dnode)) {
+            shard.remove(&dnode.id);
         }
     }
 
     /// Drops clean dnodes that are not in use.
     pub(crate) fn evict(&self) {
         for shard in &self.shards {
-            shard.write().evict();
+            let unused = shard.write().sweep(in_use);
+            drop(unused);
+        }
+    }
+
+    /// Notes that a user of a dnode has let go of it.
+    pub(crate) fn release(&self, id: ObjectId) {
+        let shard = self.shard(id);
+        let is_due = shard.read().release();
+        if is_due {
+            let unused = shard.write().sweep(in_use);
+            drop(unused);
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Znodes: files in use.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::{ObjectId, Versioned};
+use base::{ObjectId, UseTable, Versioned};
 use dmu::sa::{Attr, SaAttrs, SaValue, words};
 use dmu::{Object, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
@@ -371,24 +370,20 @@ pub(crate) fn time_value(attr: Attr, time: Time) -> SaValue<'static> {
 #[derive(Default)]
 pub(super) struct Nodes([Shard; SHARDS]);
 
-#[derive(Default)]
 struct Shard {
-    files: RwLock<Files>,
+    files: RwLock<UseTable<ObjectId, Arc<Znode>>>,
     /// Held while a file is loaded, so that no outdated copy is inserted.
     loading: Mutex<()>,
 }
 
-struct Files {
-    all: HashMap<ObjectId, Arc<Znode>>,
-    /// The number of files at which those that are not in use are dropped next: twice what is left of them each time, so that files in use are not looked
-    /// through for each one that comes.
-    full: usize,
+impl Default for Shard {
+    fn default() -> Shard {
+        Shard { files: RwLock::new(UseTable::new(KEEP)), loading: Mutex::default() }
+    }
 }
 
-impl Default for Files {
-    fn default() -> Files {
-        Files { all: HashMap::new(), full: KEEP }
-    }
+fn in_use(node: &Arc<Znode>) -> bool {
+    Arc::strong_count(node) > 1 || node.is_unlinked() || node.is_held()
 }
 
 impl Nodes {
@@ -399,28 +394,46 @@ impl Nodes {
     }
 
     pub(super) fn get(&self, id: ObjectId) -> Option<Arc<Znode>> {
-        self.shard(id).files.read().all.get(&id).cloned()
+        self.shard(id).files.read().get(&id).cloned()
     }
 
     /// Inserts a file.
     pub(super) fn insert(&self, node: Znode) -> Arc<Znode> {
         let node = Arc::new(node);
-        let mut files = self.shard(node.id()).files.write();
-        if files.all.len() >= files.full {
-            files.all.retain(|_, node| Arc::strong_count(node) > 1 || node.is_unlinked() || node.is_held());
-            files.full = (2 * files.all.len()).max(KEEP);
-        }
-        files.all.insert(node.id(), node.clone());
+        let unused = self.shard(node.id()).files.write().insert(node.id(), node.clone(), in_use);
+        release(unused);
         node
     }
 
     /// Removes a file that no longer exists.
     pub(super) fn remove(&self, id: ObjectId) {
-        let mut files = self.shard(id).files.write();
-        files.all.remove(&id);
-        if files.all.len() < files.full / 4 {
-            files.full = (2 * files.all.len()).max(KEEP);
+        let removed = self.shard(id).files.write().remove(&id);
+        drop(removed);
+    }
+
+    /// Notes that no handle holds a file any more.
+    fn released(&self, id: ObjectId) {
+        let files = &self.shard(id).files;
+        let is_due = files.read().release();
+        if is_due {
+            let unused = files.write().sweep(in_use);
+            release(unused);
         }
+    }
+
+    /// The number of files, in use or not.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.0.iter().map(|shard| shard.files.read().len()).sum()
+    }
+}
+
+/// Drops files that are in the table no more, and lets go of their objects.
+fn release(unused: Vec<Arc<Znode>>) {
+    for node in unused {
+        let (objset, id) = (node.object.objset().clone(), node.id());
+        drop(node);
+        objset.release(id);
     }
 }
 
@@ -532,14 +545,17 @@ impl Drop for Open {
         if self.let_go {
             return;
         }
-        let last = {
+        let (unused, unlinked) = {
             let mut state = self.node.state.write();
             assert!(state.opens > 0 && state.syncs >= self.sync.into(), "object {} is closed twice", self.id());
             state.opens -= 1;
             state.syncs -= u64::from(self.sync);
-            state.opens == 0 && state.unlinked
+            (state.opens == 0, state.unlinked)
         };
-        if last {
+        if unused && !unlinked {
+            self.zfs.0.nodes.released(self.id());
+        }
+        if unused && unlinked {
             self.zfs.free_later(self.id());
             // a batch of this thread may have a transaction; its end frees the file
             if self.zfs.1.is_some() || self.zfs.0.batches.load(Ordering::SeqCst) == 0 {
@@ -552,5 +568,37 @@ impl Drop for Open {
 impl std::fmt::Debug for Open {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "open {:?}", self.node)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use ondisk::ObjsetType;
+    use pool::NewDataset;
+
+    use super::*;
+    use crate::create::{FsProps, create_fs};
+    use crate::live::{Cred, NewFile};
+
+    #[test]
+    fn files_that_were_open_once_do_not_stay_in_memory() {
+        const FILES: usize = 2 * SHARDS * KEEP + 1000;
+        let (spa, _) = pool::testing::in_memory("d0", 1);
+        let new = NewDataset::inheriting("t/a", ObjsetType::Zfs);
+        spa.create_dataset(new, Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default()))).unwrap();
+        let zfs = Zfs::open(&spa, "t/a").unwrap();
+        let made = zfs.batch(|zfs| {
+            let new = NewFile::new(Kind::File, 0o644);
+            let make = |n: usize| zfs.create(&Cred::ROOT, zfs.fs().root(), n.to_string().as_bytes(), &new);
+            (0..FILES).map(|n| Ok(make(n)?.0)).collect::<Result<Vec<ObjectId>, Error>>()
+        });
+        let open: Vec<Open> = made.unwrap().into_iter().map(|id| zfs.hold(id).unwrap()).collect();
+        assert!(zfs.0.nodes.len() >= FILES);
+        let seen: Vec<_> = open.iter().map(|open| Arc::downgrade(open.node())).collect();
+        drop(open);
+        // nothing else is opened or removed
+        let left = seen.iter().filter(|node| node.strong_count() > 0).count();
+        assert!(left <= SHARDS * KEEP && zfs.0.nodes.len() <= SHARDS * KEEP, "{left} of {FILES} files are in memory");
     }
 }
