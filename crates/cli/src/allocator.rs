@@ -98,7 +98,10 @@ mod tests {
     #[test]
     fn buffers_of_mounts_that_have_ended_leave_nothing() {
         let address = || {
-            let thread = thread::Builder::new().spawn(|| vec![0u8; BUFFER].as_ptr() as usize);
+            let thread = thread::Builder::new().spawn(|| {
+                let buffer = vec![0u8; BUFFER];
+                buffer.as_ptr() as usize
+            });
             thread.unwrap().join().unwrap()
         };
         let tables: BTreeSet<usize> = (0..1600).map(|_| address() / TABLE).collect();
