@@ -129,6 +129,8 @@ pub struct Metaslab {
     new: bool,
     broken: bool,
     condense_wanted: bool,
+    /// How often it is disabled: nothing is allocated until it is enabled as often.
+    disabled: u32,
 }
 
 fn signed(n: u64) -> i64 {
@@ -190,6 +192,7 @@ impl Metaslab {
             new: false,
             broken: allocated.is_none(),
             condense_wanted,
+            disabled: 0,
         };
         this.guess_histogram();
         this
@@ -264,6 +267,21 @@ impl Metaslab {
         self.new
     }
 
+    /// Disables it: nothing is allocated there until it is enabled again (OpenZFS: `metaslab_disable`).
+    pub const fn disable(&mut self) {
+        self.disabled += 1;
+    }
+
+    /// Undoes [`Metaslab::disable`].
+    pub const fn enable(&mut self) {
+        self.disabled -= 1;
+    }
+
+    /// Returns whether nothing may be allocated there now.
+    const fn is_closed(&self) -> bool {
+        self.new || self.broken || self.disabled > 0
+    }
+
     /// Returns the free space, if it is loaded.
     #[must_use]
     pub fn free_space(&self) -> Option<&FreeSpace> {
@@ -332,7 +350,8 @@ impl Metaslab {
     /// Drops the free tree, if nothing is being allocated and it was last used more than `delay` txgs before `txg`. Returns true
     /// if it did.
     pub fn unload(&mut self, txg: Txg, delay: u64) -> bool {
-        let idle = self.selected.0.saturating_add(delay) < txg.0 && self.allocating.iter().all(RangeTree::is_empty);
+        let idle = self.disabled == 0
+            && self.selected.0.saturating_add(delay) < txg.0 && self.allocating.iter().all(RangeTree::is_empty);
         let Some(free) = self.free.take_if(|_| idle) else { return false };
         if let Some(h) = self.histogram.as_mut() {
             **h = [0; HISTOGRAM_BUCKETS];
@@ -342,8 +361,11 @@ impl Metaslab {
         true
     }
 
-    /// Allocates a run of blocks. Appends the offsets of those that fit, and returns their number: 0 if it is not loaded.
+    /// Allocates a run of blocks. Appends the offsets of those that fit, and returns their number: 0 if it is not loaded, or is disabled.
     pub fn allocate(&mut self, txg: Txg, sizes: &[u64], offsets: &mut Vec<u64>) -> usize {
+        if self.disabled > 0 {
+            return 0;
+        }
         let Some(free) = self.free.as_mut() else { return 0 };
         let Some(allocating) = self.allocating.get_mut(slot(txg)) else { return 0 };
         let mut run = 0..0;
@@ -643,7 +665,7 @@ impl Metaslab {
     /// its free space (OpenZFS: `metaslab_weight`).
     #[must_use]
     pub fn weight(&self) -> u64 {
-        if self.new || self.broken {
+        if self.is_closed() {
             return 0;
         }
         let Some(h) = self.usable_histogram() else { return self.space_weight() };
@@ -676,7 +698,7 @@ impl Metaslab {
     /// Returns an upper bound of the size of an allocation, as far as known.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        if self.new || self.broken {
+        if self.is_closed() {
             return 0;
         }
         if let Some(free) = &self.free {
@@ -701,6 +723,6 @@ impl Metaslab {
     /// Returns the free bytes by the total, independent of the histogram.
     #[must_use]
     pub fn room(&self) -> u64 {
-        if self.new || self.broken { 0 } else { self.geometry.size.saturating_sub(self.allocated) }
+        if self.is_closed() { 0 } else { self.geometry.size.saturating_sub(self.allocated) }
     }
 }
