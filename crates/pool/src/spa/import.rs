@@ -177,6 +177,7 @@ impl Spa {
             drop(overtaking);
             spa.opened(&claimed)?;
             tracing::info!(target: "zuse::open", pool = spa.name(), txg = uberblock.txg.0, rewound, claimed = claimed.len(), "imported");
+            spa.resume_leaf_work(options.again)?;
             if options.again { Ok(()) } else { spa.resume_scan() }
         });
         if let Err(e) = settled {
