@@ -352,11 +352,11 @@ impl Device for FileDevice {
     fn discards(&self) -> Discards {
         if !self.kind.is_block {
             // as OpenZFS takes it for granted; whether the file system can, the first one tells
-            return Discards { plainly: self.writable, securely: false };
+            return Discards { plainly: true, securely: false };
         }
         let bytes = queue_number(&self.file, "discard_max_bytes").unwrap_or(0);
         Discards {
-            plainly: self.writable && bytes > 0,
+            plainly: bytes > 0,
             securely: self.writable && raw::has_secure_discard(&self.file),
         }
     }

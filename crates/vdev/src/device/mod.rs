@@ -215,7 +215,7 @@ pub trait Device: Send + Sync + Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The ways in which it takes a [`Device::discard`].
+    /// The ways in which it discards, if it is open for writing.
     fn discards(&self) -> Discards {
         Discards::default()
     }
