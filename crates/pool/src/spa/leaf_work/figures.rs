@@ -23,6 +23,21 @@ impl Pool {
         self.mos.zap_if(zap)?.map_or(Ok(StoredWork::default()), |zap| StoredWork::read(&zap, work))
     }
 
+    /// Returns how far the work on these leaves is, together.
+    ///
+    /// # Errors
+    /// As [`Pool::leaf_progress`].
+    pub fn leaves_progress(&self, work: LeafWork, leaves: &[Guid]) -> Result<LeafProgress, Error> {
+        let mut all = LeafProgress::default();
+        for top in &self.tree().config().children {
+            for leaf in top.leaves().filter(|leaf| leaves.contains(&leaf.guid)) {
+                let one = self.leaf_progress(top.id, leaf.guid, &self.leaf_work(leaf.leaf_zap, work)?)?;
+                (all.done, all.total) = (all.done + one.done, all.total + one.total);
+            }
+        }
+        Ok(all)
+    }
+
     /// Returns how far the work on a leaf of the top-level vdev `top` is (OpenZFS: `vdev_initialize_calculate_progress`).
     ///
     /// # Errors
