@@ -177,6 +177,7 @@ tunables! {
     ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20, "bytes of a write of zpool initialize", in 512 => 64 << 20;
     ZFS_TRIM_EXTENT_BYTES_MAX = "zfs_trim_extent_bytes_max", 128 << 20, "most bytes that are trimmed at once", in 1 << 20 => INT;
     ZFS_TRIM_EXTENT_BYTES_MIN = "zfs_trim_extent_bytes_min", 32 << 10, "extents with fewer bytes are not trimmed", in 0 => INT;
+    ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32, "txgs for which automatic trim collects what is freed", in 1 => INT;
     ZFS_TRIM_METASLAB_SKIP = "zfs_trim_metaslab_skip", 0, "whether zpool trim leaves out metaslabs that were never used";
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512, "events that are kept", in 0 => 1 << 20;
     ZFS_DBGMSG_ENABLE = "zfs_dbgmsg_enable", 1, "whether debug messages are kept";

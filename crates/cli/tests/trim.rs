@@ -124,7 +124,7 @@ fn a_block_device_is_trimmed() {
     }
     let lab = Lab::new();
     let device = Loop::new(lab.dir.path(), "a", 128);
-    lab.ok(&format!("zpool create -m none tank {}", device.path()));
+    lab.session.ok(&["zpool", "create", "-m", "none", "tank", device.path()]);
     lab.ok("zpool initialize -w tank");
     assert!(bytes(&lab.path("a")) > 100 << 20);
     lab.fails("zpool trim -d tank", 255, "trim operations are not supported by this device");
@@ -143,7 +143,7 @@ fn in_a_server_it_goes_on_behind_the_command() {
     until("it is initialized", || status("-i").contains("(100% initialized, completed at "));
     assert!(bytes(&a) > 200 << 20);
     world.ok("zpool trim -r 1 t");
-    assert!(status("").contains("  (trimming)"));
+    assert!(status("-L").contains("  (trimming)"));
     world.ok("zpool trim -s t");
     assert!(status("-t").contains("% trimmed, suspended, started at "));
     world.ok("zpool trim -w -r 1T t");

@@ -12,7 +12,7 @@ use dmu::Object;
 use oracle::judge;
 use pool::testing::{BLOCK, noise, object, write};
 use pool::{
-    Activity, CreateOptions, Hooks, ImportOptions, LeafCommand, LeafOptions, LeafWork, LeafWorkState, Spa, StoredWork,
+    Activity, CreateOptions, Hooks, ImportOptions, LeafCommand, LeafOptions, LeafWork, LeafWorkState, Spa, StoredWork, Value,
 };
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::scan_devices;
@@ -312,6 +312,56 @@ fn work_goes_on_after_the_next_import_where_it_was() {
     let after = progress(&spa);
     assert_eq!((states(&spa, LeafWork::Trim)[0], after.done), (LeafWorkState::Complete, after.total));
     spa.export().unwrap();
+    drop(spa);
+    judge::no_leaks(dir.path(), "t");
+}
+
+#[test]
+fn a_device_that_fails_to_discard_does_not_end_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), "mirror d0 d1", (128 << 20, 12), &|file| {
+        let discards = Discards { plainly: true, securely: true };
+        Arc::new(Junk { file, discarded: AtomicU64::new(0), discards, left: AtomicU64::new(20 << 20) })
+    });
+    let file = object(&spa);
+    write(&spa, &file, 20, 1).unwrap();
+    assert_eq!(spa.trim(&leaves(&spa), START).unwrap(), []);
+    spa.wait_activity(Activity::Trim).unwrap();
+    assert_eq!(states(&spa, LeafWork::Trim), [LeafWorkState::Complete; 2]);
+    assert_blocks(&file, 20, 1);
+    spa.export().unwrap();
+    drop((file, spa));
+    judge::no_leaks(dir.path(), "t");
+}
+
+#[test]
+fn what_is_freed_is_trimmed_while_autotrim_is_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), "raidz d0 d1 d2", (128 << 20, 12), &plain);
+    let bytes = || ["d0", "d1", "d2"].map(|name| std::fs::metadata(dir.path().join(name)).unwrap().blocks() * 512);
+    let autotrim = |on: u64| spa.set_prop("autotrim", Value::Number(on)).unwrap();
+    let (kept, freed) = (object(&spa), object(&spa));
+    write(&spa, &kept, 20, 1).unwrap();
+    let small = bytes().iter().sum::<u64>();
+    autotrim(1);
+    write(&spa, &freed, 400, 2).unwrap();
+    let large = bytes().iter().sum::<u64>();
+    assert!(large > small + (60 << 20), "{small} {large}");
+    // all but the first block goes
+    freed.free_range(&spa.tx(1 << 20).unwrap(), BLOCK as u64, 399 * BLOCK as u64).unwrap();
+    let begun = std::time::Instant::now();
+    while bytes().iter().sum::<u64>() > small + (20 << 20) {
+        assert!(begun.elapsed().as_secs() < 60, "nothing is trimmed: {:?}", bytes());
+        kept.write(&spa.tx(1 << 20).unwrap(), 0, &noise(1, begun.elapsed().as_micros() as u64)).unwrap();
+        spa.sync().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    autotrim(0);
+    write(&spa, &kept, 20, 3).unwrap();
+    assert_blocks(&kept, 20, 3);
+    assert_blocks(&freed, 1, 2);
+    spa.export().unwrap();
+    drop((kept, freed));
     drop(spa);
     judge::no_leaks(dir.path(), "t");
 }

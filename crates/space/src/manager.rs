@@ -16,7 +16,7 @@ mod tops;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use base::{Txg, tunable};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -50,6 +50,8 @@ pub struct SpaceManager {
     /// Space freed up to this txg may be reused.
     released: AtomicU64,
     disabled: disabled::Disabled,
+    /// Whether metaslabs keep what is freed, for a trim.
+    keeps_freed: AtomicBool,
 }
 
 /// The number of allocators (OpenZFS: `spa_alloc_count`). More than work at a time do harm: each has metaslabs of its own, so that blocks written
@@ -79,6 +81,7 @@ impl SpaceManager {
             synced: AtomicU64::new(0),
             released: AtomicU64::new(0),
             disabled: disabled::Disabled::default(),
+            keeps_freed: AtomicBool::new(false),
         }
     }
 

@@ -131,6 +131,8 @@ pub struct Metaslab {
     condense_wanted: bool,
     /// How often it is disabled: nothing is allocated until it is enabled as often.
     disabled: u32,
+    /// What was freed since it was last trimmed, and may be allocated again; it may have been since. `None` if that is of no interest.
+    to_trim: Option<RangeTree>,
 }
 
 fn signed(n: u64) -> i64 {
@@ -193,6 +195,7 @@ impl Metaslab {
             broken: allocated.is_none(),
             condense_wanted,
             disabled: 0,
+            to_trim: None,
         };
         this.guess_histogram();
         this
@@ -275,6 +278,24 @@ impl Metaslab {
     /// Undoes [`Metaslab::disable`].
     pub const fn enable(&mut self) {
         self.disabled -= 1;
+    }
+
+    /// Keeps what is freed from now on, for a trim, or forgets it (OpenZFS: `ms_trim`).
+    pub fn keep_freed(&mut self, keeps: bool) {
+        self.to_trim = keeps.then(|| self.to_trim.take().unwrap_or_default());
+    }
+
+    /// Returns whether it has kept anything that was freed.
+    #[must_use]
+    pub fn has_freed(&self) -> bool {
+        self.to_trim.as_ref().is_some_and(|freed| !freed.is_empty())
+    }
+
+    /// Takes what it has kept, as far as that is free now; nothing if it is not loaded.
+    pub fn take_freed(&mut self) -> RangeTree {
+        let kept = self.to_trim.as_mut().map(std::mem::take).unwrap_or_default();
+        let Some(free) = &self.free else { return RangeTree::new() };
+        kept.iter().flat_map(|range| free.overlaps(&range).collect::<Vec<_>>()).collect()
     }
 
     /// Returns whether nothing may be allocated there now.
@@ -500,6 +521,12 @@ impl Metaslab {
         delta.alloc += delta.deferred;
         for tree in back {
             self.failed = u64::MAX;
+            if let Some(kept) = &mut self.to_trim {
+                for range in tree.iter() {
+                    let new: Vec<Range<u64>> = kept.gaps(range).collect();
+                    new.into_iter().try_for_each(|gap| kept.add(gap))?;
+                }
+            }
             if let Some(free) = self.free.as_mut() {
                 tree.iter().try_for_each(|r| free.add(r))?;
             } else if let Some(h) = self.histogram.as_mut() {

@@ -30,6 +30,8 @@ pub(crate) struct Background {
     initialize: Arc<Zthr>,
     /// Trims the free space of leaves.
     trim: Arc<Zthr>,
+    /// Trims what was freed.
+    pub(crate) autotrim: Arc<Zthr>,
 }
 
 impl Default for Background {
@@ -41,13 +43,22 @@ impl Default for Background {
             condense: Zthr::new("condensing of the log space map", Work::Sync(Spa::condense_slice)),
             initialize: Zthr::new("initialize", Work::Beside(leaf_work::initialize_slice)),
             trim: Zthr::new("trim", Work::Beside(leaf_work::trim_slice)),
+            autotrim: Zthr::new("autotrim", Work::Beside(leaf_work::autotrim_slice)),
         }
     }
 }
 
 impl Background {
-    fn all(&self) -> [&Arc<Zthr>; 6] {
-        [&self.scan, &self.free, &self.discard, &self.condense, &self.initialize, &self.trim]
+    fn all(&self) -> [&Arc<Zthr>; 7] {
+        [
+            &self.scan,
+            &self.free,
+            &self.discard,
+            &self.condense,
+            &self.initialize,
+            &self.trim,
+            &self.autotrim,
+        ]
     }
 
     /// Returns the task for work on leaves.

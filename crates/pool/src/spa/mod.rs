@@ -207,6 +207,7 @@ pub struct Spa {
     pub(crate) background: background::Background,
     pub(crate) scanner: scan::Scanner,
     leaf_works: leaf_work::LeafWorks,
+    autotrim: leaf_work::Autotrim,
     /// Deduplicated blocks.
     pub(crate) dedup: Arc<LiveTables>,
     /// When the time of a txg was last noted.
@@ -288,6 +289,7 @@ impl Spa {
             background: Default::default(),
             scanner: Default::default(),
             leaf_works: Default::default(),
+            autotrim: Default::default(),
             dedup,
             clones,
             vdev_change: Mutex::new(()),

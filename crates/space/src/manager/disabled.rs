@@ -7,6 +7,7 @@
 //! OpenZFS: `metaslab_disable`, `metaslab_enable`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -106,6 +107,12 @@ impl std::fmt::Debug for DisabledMetaslab<'_> {
 }
 
 impl DisabledMetaslab<'_> {
+    /// Takes what was freed there since it was last trimmed, if that is [kept](SpaceManager::keep_freed), as far as it is still free.
+    #[must_use]
+    pub fn take_freed(&self) -> RangeTree {
+        self.manager.with(self.id, |metaslab| metaslab.take_freed()).unwrap_or_default()
+    }
+
     /// Returns whether an allocation waits for its end.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
@@ -120,6 +127,14 @@ impl Drop for DisabledMetaslab<'_> {
 }
 
 impl SpaceManager {
+    /// Has all metaslabs keep what is freed from now on, for a trim; or forget it.
+    pub fn keep_freed(&self, keeps: bool) {
+        self.keeps_freed.store(keeps, Relaxed);
+        for id in self.metaslabs() {
+            self.with(id, |metaslab| metaslab.keep_freed(keeps));
+        }
+    }
+
     /// Disables a metaslab. `None` if there is no such metaslab, too many are disabled already, or an allocation waits for all of them.
     ///
     /// # Errors
@@ -156,7 +171,7 @@ impl SpaceManager {
             let group = top.group(id);
             group.update(&ms);
             // it may be full only because of this one
-            group.full.store(false, std::sync::atomic::Ordering::Relaxed);
+            group.full.store(false, Relaxed);
         }
         self.disabled.end((vdev, id));
     }

@@ -306,3 +306,38 @@ fn only_so_many_metaslabs_of_a_vdev_are_disabled() {
     drop(three);
     assert!(mgr.disable((0, 3)).unwrap().is_some());
 }
+
+#[test]
+fn what_is_freed_is_kept_for_a_trim_until_it_is_allocated_again() {
+    let mgr = manager([top(0, Class::Normal, 1, 20)]);
+    mgr.keep_freed(true);
+    let txg = |txg: u64| SpaceRequest { txg: Txg(txg), ..request(Class::Normal) };
+    let synced = |txg: u64| {
+        for id in mgr.start_pass(Txg(txg)).unwrap() {
+            mgr.with(id, |ms| {
+                let work = ms.take_work(Txg(txg));
+                ms.pass_done(work).unwrap();
+            });
+        }
+        mgr.sync_done(Txg(txg), Txg(u64::MAX)).unwrap();
+    };
+    let (first, second) = (mgr.allocate(&txg(1), 4096).unwrap(), mgr.allocate(&txg(1), 4096).unwrap());
+    synced(1);
+    mgr.free(0, first.offset(), 4096, false).unwrap();
+    mgr.free(0, second.offset(), 4096, false).unwrap();
+    let freed = || mgr.with((0, 0), |ms| ms.has_freed()).unwrap();
+    (2..=3).for_each(|n| {
+        synced(n);
+        assert!(!freed(), "what was freed in a txg that can still be opened, in txg {n}");
+    });
+    synced(4);
+    assert!(freed());
+    mgr.claim(0, second.offset(), 4096, Txg(5)).unwrap();
+    let taken: Vec<_> = mgr.disable((0, 0)).unwrap().unwrap().take_freed().iter().collect();
+    assert_eq!(taken, [first.offset()..first.offset() + 4096]);
+    assert!(!freed());
+    mgr.keep_freed(false);
+    mgr.free(0, second.offset(), 4096, false).unwrap();
+    (5..9).for_each(synced);
+    assert!(!freed());
+}

@@ -23,6 +23,7 @@
 //!
 //! OpenZFS: `vdev_initialize.c`, `vdev_trim.c`.
 
+mod autotrim;
 mod figures;
 mod run;
 mod stored;
@@ -39,6 +40,7 @@ use crate::Error;
 use crate::spa::zthr::Zthr;
 use crate::spa::{Spa, TaskCx};
 
+pub(crate) use autotrim::{Autotrim, autotrim_slice};
 pub use figures::LeafProgress;
 pub(crate) use run::{initialize_slice, trim_slice};
 pub use stored::{LeafWork, LeafWorkState, StoredWork};
