@@ -48,7 +48,9 @@ fn free_space_is_initialized_and_trimmed_while_the_command_waits() {
     assert!(bytes(&a) < 40 << 20);
 
     let history = lab.ok("zpool history -i tank");
-    for (event, word, device) in [("initialize", "activated", &a), ("initialize", "complete", &b), ("trim", "complete", &a)] {
+    for (event, word, device) in
+        [("initialize", "activated", &a), ("initialize", "complete", &b), ("trim", "complete", &a)]
+    {
         assert!(history.contains(&format!("] {event} vdev={device} {word}")), "{history}");
     }
     let events = lab.ok("zpool events tank");

@@ -12,7 +12,8 @@ use dmu::Object;
 use oracle::judge;
 use pool::testing::{BLOCK, noise, object, write};
 use pool::{
-    Activity, CreateOptions, Hooks, ImportOptions, LeafCommand, LeafOptions, LeafWork, LeafWorkState, Spa, StoredWork, Value,
+    Activity, CreateOptions, Hooks, ImportOptions, LeafCommand, LeafOptions, LeafWork, LeafWorkState, Spa, StoredWork,
+    Value,
 };
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::scan_devices;
@@ -91,7 +92,8 @@ fn make(dir: &Path, words: &str, (size, ashift): (u64, u64), wrap: &dyn Fn(FileD
     let is_disk = |word: &str| word.strip_prefix('d').is_some_and(|n| n.parse::<u32>().is_ok());
     let path = |word: &str| if is_disk(word) { dir.join(word).display().to_string() } else { word.to_owned() };
     let words: Vec<String> = words.split(' ').map(path).collect();
-    let open = |path: &str| -> Option<Arc<dyn Device>> { Some(wrap(FileDevice::create(Path::new(path), size).unwrap())) };
+    let open =
+        |path: &str| -> Option<Arc<dyn Device>> { Some(wrap(FileDevice::create(Path::new(path), size).unwrap())) };
     let options = LayoutOptions { ashift: Some(ashift), ..LayoutOptions::default() };
     let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();
     Spa::create(new, CreateOptions::new("t"), hooks()).unwrap()
@@ -281,7 +283,9 @@ fn work_goes_on_after_the_next_import_where_it_was() {
     assert_eq!((before.state, before.rate), (LeafWorkState::Active, 1 << 10));
     spa.export().unwrap();
     drop(spa);
-    if let Some(out) = judge::run("zdb", &["-e", "-p", &dir.path().display().to_string(), "-dddd", "t", &zap.0.to_string()]) {
+    if let Some(out) =
+        judge::run("zdb", &["-e", "-p", &dir.path().display().to_string(), "-dddd", "t", &zap.0.to_string()])
+    {
         let said = String::from_utf8_lossy(&out.stdout);
         let offset = format!("org.zfsonlinux:next_offset_to_trim = {}", before.offset + (4 << 20));
         for line in [&offset, "org.zfsonlinux:vdev_trim_state = 1", "org.zfsonlinux:vdev_trim_rate = 1024"] {
@@ -306,7 +310,10 @@ fn work_goes_on_after_the_next_import_where_it_was() {
     assert_eq!((suspended.state, suspended.rate), (LeafWorkState::Suspended, 1 << 10));
     assert!(suspended.offset >= before.offset);
     // it goes on, at the speed that is asked for now
-    assert_eq!(spa.trim(&all, LeafCommand::Start(LeafOptions { rate: 1 << 40, ..LeafOptions::default() })).unwrap(), []);
+    assert_eq!(
+        spa.trim(&all, LeafCommand::Start(LeafOptions { rate: 1 << 40, ..LeafOptions::default() })).unwrap(),
+        []
+    );
     assert!(stored(&spa, LeafWork::Trim)[0].offset >= suspended.offset);
     spa.wait_activity(Activity::Trim).unwrap();
     let after = progress(&spa);

@@ -372,7 +372,8 @@ impl Metaslab {
     /// if it did.
     pub fn unload(&mut self, txg: Txg, delay: u64) -> bool {
         let idle = self.disabled == 0
-            && self.selected.0.saturating_add(delay) < txg.0 && self.allocating.iter().all(RangeTree::is_empty);
+            && self.selected.0.saturating_add(delay) < txg.0
+            && self.allocating.iter().all(RangeTree::is_empty);
         let Some(free) = self.free.take_if(|_| idle) else { return false };
         if let Some(h) = self.histogram.as_mut() {
             **h = [0; HISTOGRAM_BUCKETS];

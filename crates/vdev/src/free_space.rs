@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_range_of_a_draid_is_the_rows_of_its_blocks() {
-        let shape = [("nparity", 1), ("draid_ndata", 3), ("draid_nspares", 1), ("draid_ngroups", 6), ("draid_nchildren", 7)];
+        let shape =
+            [("nparity", 1), ("draid_ndata", 3), ("draid_nspares", 1), ("draid_ngroups", 6), ("draid_nchildren", 7)];
         let tree = tree("draid", 7, &shape, 12);
         assert_eq!(tree.top(0).unwrap().leaf_map(Guid(101)).unwrap().disks, 6);
         let row = 4u64 << 12;

@@ -67,8 +67,7 @@ pub(super) fn trim(call: &Call<'_>) -> Outcome {
         Some(text) => values::number(&text).map_err(|why| usage(format!("invalid value for rate: {why}")))?,
         None => 0,
     };
-    let asked =
-        Asked { work: LeafWork::Trim, command, value: None, rate, secure: args.has('d'), waits: args.has('w') };
+    let asked = Asked { work: LeafWork::Trim, command, value: None, rate, secure: args.has('d'), waits: args.has('w') };
     check_named(args)?;
     if asked.waits && command != START {
         return Err(usage("-w cannot be used with -c or -s options"));
@@ -164,7 +163,8 @@ impl Asked {
         let all = Vdevs::ask(query)?;
         if names.is_empty() {
             let leaves = all.root.leaves().into_iter().filter(|leaf| !leaf.is_hidden());
-            let device = |leaf: &super::vdevs::Vdev| Device { name: leaf.name(query.name(), NameFlags::PATHS), guid: leaf.guid };
+            let device =
+                |leaf: &super::vdevs::Vdev| Device { name: leaf.name(query.name(), NameFlags::PATHS), guid: leaf.guid };
             return Ok(Some(leaves.map(device).collect()));
         }
         let (mut devices, mut whole) = (Vec::new(), true);

@@ -50,15 +50,7 @@ impl Default for Background {
 
 impl Background {
     fn all(&self) -> [&Arc<Zthr>; 7] {
-        [
-            &self.scan,
-            &self.free,
-            &self.discard,
-            &self.condense,
-            &self.initialize,
-            &self.trim,
-            &self.autotrim,
-        ]
+        [&self.scan, &self.free, &self.discard, &self.condense, &self.initialize, &self.trim, &self.autotrim]
     }
 
     /// Returns the task for work on leaves.

@@ -355,10 +355,7 @@ impl Device for FileDevice {
             return Discards { plainly: true, securely: false };
         }
         let bytes = queue_number(&self.file, "discard_max_bytes").unwrap_or(0);
-        Discards {
-            plainly: bytes > 0,
-            securely: self.writable && raw::has_secure_discard(&self.file),
-        }
+        Discards { plainly: bytes > 0, securely: self.writable && raw::has_secure_discard(&self.file) }
     }
 
     fn refresh_size(&self) -> io::Result<u64> {

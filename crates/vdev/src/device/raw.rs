@@ -49,7 +49,8 @@ pub(super) fn discard_securely(file: &File, range: [u64; 2]) -> io::Result<()> {
 /// Whether a block device that is open for writing has secure discards.
 pub(super) fn has_secure_discard(file: &File) -> bool {
     // a range that is no whole sectors is refused by those that have them, for this reason; by the others before it is looked at
-    discard_securely(file, [1, 1]).is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()))
+    discard_securely(file, [1, 1])
+        .is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()))
 }
 
 mod ring {

@@ -53,7 +53,8 @@ impl Spa {
         }
         let groups = tunable::ZFS_TRIM_TXG_BATCH.get().max(1);
         let manager = self.space().manager();
-        let due: Vec<_> = manager.metaslabs().into_iter().filter(|(_, id)| u64::from(*id) % groups == txg.0 % groups).collect();
+        let due: Vec<_> =
+            manager.metaslabs().into_iter().filter(|(_, id)| u64::from(*id) % groups == txg.0 % groups).collect();
         let due: Vec<_> = due.into_iter().filter(|id| manager.with(*id, |ms| ms.has_freed()) == Some(true)).collect();
         if !due.is_empty() {
             self.autotrim.due.lock().extend(due);
@@ -109,7 +110,8 @@ fn trim_leaves(spa: &Spa, top: &TopVdev, disabled: &DisabledMetaslab<'_>, freed:
 fn trim_part(spa: &Spa, leaf: &Leaf, disabled: &DisabledMetaslab<'_>, part: std::ops::Range<u64>) -> bool {
     let mut at = part.start;
     while at < part.end {
-        if spa.background.autotrim.is_interrupted() || disabled.is_wanted() || !spa.autotrim.on.load(Ordering::Acquire) {
+        if spa.background.autotrim.is_interrupted() || disabled.is_wanted() || !spa.autotrim.on.load(Ordering::Acquire)
+        {
             return false;
         }
         let len = (part.end - at).min(tunable::ZFS_TRIM_EXTENT_BYTES_MAX.get());

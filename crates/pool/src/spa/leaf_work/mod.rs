@@ -221,12 +221,7 @@ impl Spa {
 }
 
 /// Checks whether a leaf takes a command: nothing is changed yet.
-fn check(
-    cx: &TaskCx<'_>,
-    work: LeafWork,
-    guid: Guid,
-    command: &LeafCommand,
-) -> Result<Result<Target, Errno>, Error> {
+fn check(cx: &TaskCx<'_>, work: LeafWork, guid: Guid, command: &LeafCommand) -> Result<Result<Target, Errno>, Error> {
     let tree = cx.spa.tree();
     let Some(config) = tree.config().walk().find(|vdev| vdev.guid == guid) else { return Ok(Err(Errno::ENODEV)) };
     let top = tree.tops().iter().find(|top| top.config().walk().any(|vdev| vdev.guid == guid));

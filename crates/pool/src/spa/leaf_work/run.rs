@@ -59,7 +59,8 @@ struct Run {
 fn slice(spa: &Arc<Spa>, work: LeafWork) -> Result<Next, Error> {
     let (mut runs, rest) = gather(spa, work);
     let pattern = runs.first().filter(|_| work == LeafWork::Initialize).map(|_| chunk_bytes());
-    let slice = Slice { spa, work, task: spa.background.of_leaves(work), until: Instant::now() + SLICE_MAX, chunk: pattern };
+    let slice =
+        Slice { spa, work, task: spa.background.of_leaves(work), until: Instant::now() + SLICE_MAX, chunk: pattern };
     slice.run_all(&mut runs);
     record(spa, work, &runs)?;
     let rests = runs.iter().filter_map(|run| match run.ended {

@@ -34,7 +34,10 @@ pub enum LeafWorkState {
 impl LeafWorkState {
     fn from_number(number: u64) -> LeafWorkState {
         use LeafWorkState::{Active, Canceled, Complete, None, Suspended};
-        [None, Active, Canceled, Suspended, Complete].into_iter().find(|state| *state as u64 == number).unwrap_or_default()
+        [None, Active, Canceled, Suspended, Complete]
+            .into_iter()
+            .find(|state| *state as u64 == number)
+            .unwrap_or_default()
     }
 }
 
@@ -91,10 +94,13 @@ impl StoredWork {
     /// Writes it into the ZAP of a leaf; of work that was never begun nothing stays there.
     pub(super) fn put(&self, zap: &Zap, tx: &Tx, work: LeafWork) -> Result<(), Error> {
         let offset = if self.offset == 0 { 0 } else { self.offset.saturating_add(VDEV_LABEL_START_SIZE) };
-        let (keys, values) = (if work == LeafWork::Trim { TRIM } else { INITIALIZE }, [offset, self.state as u64, self.time]);
+        let (keys, values) =
+            (if work == LeafWork::Trim { TRIM } else { INITIALIZE }, [offset, self.state as u64, self.time]);
         let more = match work {
             LeafWork::Initialize => vec![(INITIALIZE_VALUE, self.value)],
-            LeafWork::Trim => TRIM_OPTIONS.into_iter().zip([self.rate, self.partial.into(), self.secure.into()]).collect(),
+            LeafWork::Trim => {
+                TRIM_OPTIONS.into_iter().zip([self.rate, self.partial.into(), self.secure.into()]).collect()
+            }
         };
         for (key, value) in keys.into_iter().zip(values).chain(more) {
             match self.state {
