@@ -35,7 +35,7 @@ fn leaves(input: &NvList, key: &'static str) -> Result<Vec<Guid>, Error> {
 fn answer(refused: &[(Guid, Errno)], key: &str) -> Result<NvList, Failed> {
     let Some((guid, errno)) = refused.first() else { return Ok(NvList::new()) };
     let mut errors = NvList::new();
-    refused.iter().for_each(|(guid, errno)| errors.insert(&guid.0.to_string(), i64::from(errno.raw())));
+    refused.iter().for_each(|(guid, errno)| errors.insert(guid.0.to_string(), i64::from(errno.raw())));
     let mut out = NvList::new();
     out.insert(key, errors);
     let error = Error::Invalid(format!("device {guid}: {errno}"));

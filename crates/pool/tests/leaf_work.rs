@@ -208,12 +208,15 @@ fn free_space_that_was_overwritten_becomes_holes() {
     write(&spa, &file, 20, 1).unwrap();
     let bytes = || ["d0", "d1"].map(|name| std::fs::metadata(dir.path().join(name)).unwrap().blocks() * 512);
     let all = leaves(&spa);
-    let value = Some(0x0123_4567_89ab_cdef);
-    assert_eq!(spa.initialize(&all, LeafCommand::Start(LeafOptions { value, ..LeafOptions::default() })).unwrap(), []);
+    let value = 0x0123_4567_89ab_cdef_u64;
+    assert_eq!(
+        spa.initialize(&all, LeafCommand::Start(LeafOptions { value: Some(value), ..LeafOptions::default() })).unwrap(),
+        []
+    );
     spa.wait_activity(Activity::Initialize).unwrap();
     assert!(bytes().iter().all(|bytes| *bytes > 100 << 20), "{:?}", bytes());
     let image = std::fs::read(dir.path().join("d1")).unwrap();
-    let words = image.chunks_exact(8).filter(|word| **word == value.unwrap().to_ne_bytes()).count() * 8;
+    let words = image.chunks_exact(8).filter(|word| **word == value.to_ne_bytes()).count() * 8;
     assert!(words > 90 << 20, "{words} bytes have the pattern");
     // one leaf only
     assert_eq!(spa.trim(&all[..1], START).unwrap(), []);

@@ -239,7 +239,7 @@ mod tests {
         let top = tree.top(0).unwrap();
         let mut parts = Vec::new();
         top.leaf_map(Guid(101)).unwrap().ranges(4096..8192, &mut |part| parts.push(part));
-        assert_eq!(parts, [4096..8192]);
+        assert_eq!(parts, vec![4096_u64..8192_u64; 1]);
         assert_eq!(top.leaf_map(Guid(101)).unwrap().end(0..8192), Some(8192));
         assert!(top.leaf_map(Guid(9)).is_none());
     }

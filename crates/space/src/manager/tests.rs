@@ -334,7 +334,7 @@ fn what_is_freed_is_kept_for_a_trim_until_it_is_allocated_again() {
     assert!(freed());
     mgr.claim(0, second.offset(), 4096, Txg(5)).unwrap();
     let taken: Vec<_> = mgr.disable((0, 0)).unwrap().unwrap().take_freed().iter().collect();
-    assert_eq!(taken, [first.offset()..first.offset() + 4096]);
+    assert!(taken.len() == 1 && taken[0] == (first.offset()..first.offset() + 4096));
     assert!(!freed());
     mgr.keep_freed(false);
     mgr.free(0, second.offset(), 4096, false).unwrap();
