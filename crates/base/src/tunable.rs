@@ -256,6 +256,12 @@ tunables! {
     ZFS_VDEV_NIA_DELAY = "zfs_vdev_nia_delay", 5, "I/Os of scrub, removal, initialize and rebuild that end before a device counts as idle", [uint 0 => INT];
     ZFS_VDEV_NIA_CREDIT = "zfs_vdev_nia_credit", 5, "I/Os of scrub, removal, initialize and rebuild that begin between two others that end", [uint 1 => INT];
     ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512, "events that are kept", [uint 0 => 1 << 20];
+    ZFS_INITIALIZE_VALUE = "zfs_initialize_value", 0xdead_beef_dead_beee, "pattern that zpool initialize writes";
+    ZFS_INITIALIZE_CHUNK_SIZE = "zfs_initialize_chunk_size", 1 << 20, "bytes of a write of zpool initialize", [u64 512 => 64 << 20];
+    ZFS_TRIM_EXTENT_BYTES_MAX = "zfs_trim_extent_bytes_max", 128 << 20, "most bytes that are trimmed at once", [uint 1 << 20 => INT];
+    ZFS_TRIM_EXTENT_BYTES_MIN = "zfs_trim_extent_bytes_min", 32 << 10, "extents with fewer bytes are not trimmed", [uint 0 => INT];
+    ZFS_TRIM_TXG_BATCH = "zfs_trim_txg_batch", 32, "txgs for which automatic trim collects what is freed", [uint 1 => INT];
+    ZFS_TRIM_METASLAB_SKIP = "zfs_trim_metaslab_skip", 0, "whether zpool trim leaves out metaslabs that were never used";
     ZFS_DBGMSG_ENABLE = "zfs_dbgmsg_enable", 1, "whether debug messages are kept";
     ZFS_DBGMSG_MAXSIZE = "zfs_dbgmsg_maxsize", 4 << 20, "bytes of debug messages that are kept", [uint 0 => 1 << 30];
     ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000, "how long a device may have an I/O before that counts as slow, in ms", [int 0 => INT];

@@ -167,7 +167,7 @@ fn misuse_ends_with_2_and_failure_with_1() {
     session.fails(&["zpool", "get"], 2, "missing property");
     session.fails(&["zpool", "status", "nosuch"], 1, "cannot open 'nosuch': no such pool");
     session.fails(&["zpool", "history", "nosuch"], 1, "cannot open 'nosuch': no such pool");
-    session.fails(&["zpool", "trim", "basica"], 1, "is not in this version of Zuse");
+    session.fails(&["zpool", "split", "basica", "b"], 1, "is not in this version of Zuse");
     session.fails(&["zpool", "scrub", "-y", "basica"], 2, "invalid option 'y'");
 }
 

@@ -177,6 +177,8 @@ impl Control {
             Ioc::PoolScrub => self.pool_scrub(input),
             Ioc::Wait => self.wait(input),
             Ioc::DdtPrune => self.ddt_prune(input),
+            Ioc::PoolInitialize => self.pool_initialize(input),
+            Ioc::PoolTrim => self.pool_trim(input),
             Ioc::PoolCreate | Ioc::PoolImport => Err(Error::Exists(name.to_owned()).into()),
             Ioc::PoolConfigs | Ioc::PoolTryImport => Err(Error::NotOfAPool(ioc.name()).into()),
             Ioc::VdevAdd => self.vdev_add(input),

@@ -167,6 +167,12 @@ pub enum Ioc {
     Wait,
     /// Of a pool: forgets entries of dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
     DdtPrune,
+    /// Of a pool: overwrites the free space of the devices in `initialize_vdevs`, in the background: `initialize_command` 0 begins or goes on, 1 cancels, 2
+    /// suspends, 3 forgets that it was done. `initialize_value` is the pattern. A refusal tells the errno of each device, by its guid.
+    PoolInitialize,
+    /// Of a pool: trims the free space of the devices in `trim_vdevs`, in the background: `trim_command` 0 begins or goes on, 1 cancels, 2 suspends; at most
+    /// `trim_rate` bytes in a second, and with `trim_secure` so that nobody can get at them. A refusal tells the errno of each device, by its guid.
+    PoolTrim,
 }
 
 /// The key that every request may have.
@@ -265,7 +271,7 @@ const RECV_NEW: &[Key] = &[
 
 impl Ioc {
     /// All requests there are.
-    pub const ALL: [Ioc; 67] = [
+    pub const ALL: [Ioc; 69] = [
         Ioc::LogHistory,
         Ioc::PoolSync,
         Ioc::PoolCheckpoint,
@@ -333,6 +339,8 @@ impl Ioc {
         Ioc::PoolScrub,
         Ioc::Wait,
         Ioc::DdtPrune,
+        Ioc::PoolInitialize,
+        Ioc::PoolTrim,
     ];
 
     /// The name by which it is known in a pool's history.
@@ -406,6 +414,8 @@ impl Ioc {
             Ioc::PoolScrub => "scrub",
             Ioc::Wait => "wait",
             Ioc::DdtPrune => "zpool_ddt_prune",
+            Ioc::PoolInitialize => "initialize",
+            Ioc::PoolTrim => "trim",
         }
     }
 
@@ -573,6 +583,25 @@ impl Ioc {
                 }
             }
             Ioc::DdtPrune => const { &[must("ddt_prune_unit", Int32), must("ddt_prune_amount", Uint64)] },
+            Ioc::PoolInitialize => {
+                const {
+                    &[
+                        must("initialize_command", Uint64),
+                        must("initialize_vdevs", NvList),
+                        may("initialize_value", Uint64),
+                    ]
+                }
+            }
+            Ioc::PoolTrim => {
+                const {
+                    &[
+                        must("trim_command", Uint64),
+                        must("trim_vdevs", NvList),
+                        may("trim_rate", Uint64),
+                        may("trim_secure", BooleanValue),
+                    ]
+                }
+            }
         })
     }
 
@@ -632,7 +661,7 @@ mod tests {
     #[test]
     fn all_requests_are_listed() {
         assert!(Ioc::ALL.iter().enumerate().all(|(n, ioc)| *ioc as usize == n));
-        assert_eq!(Ioc::ALL.len(), Ioc::DdtPrune as usize + 1, "that is the last one");
+        assert_eq!(Ioc::ALL.len(), Ioc::PoolTrim as usize + 1, "that is the last one");
     }
 
     #[test]

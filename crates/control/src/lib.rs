@@ -33,6 +33,7 @@ mod events;
 mod ioc;
 mod kept;
 mod keys;
+mod leaf_work;
 mod listing;
 mod names;
 mod needs;

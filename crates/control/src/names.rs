@@ -63,7 +63,9 @@ impl Ioc {
             | Ioc::Release
             | Ioc::PoolScrub
             | Ioc::Wait
-            | Ioc::DdtPrune => NameKind::Pool,
+            | Ioc::DdtPrune
+            | Ioc::PoolInitialize
+            | Ioc::PoolTrim => NameKind::Pool,
             Ioc::SendNew
             | Ioc::RecvNew
             | Ioc::ObjToPath

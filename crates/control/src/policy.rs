@@ -138,7 +138,9 @@ impl Ioc {
             | Ioc::ErrorLog
             | Ioc::PoolPrefetch
             | Ioc::PoolScrub
-            | Ioc::DdtPrune => Owner,
+            | Ioc::DdtPrune
+            | Ioc::PoolInitialize
+            | Ioc::PoolTrim => Owner,
             Ioc::DsobjToDsname | Ioc::ObjToPath | Ioc::ObjToStats | Ioc::Diff => Allowed(&[Named("diff", Name)]),
             Ioc::Create => Allowed(&[Named("create", Parent), Named("mount", Parent), OfProperties]),
             Ioc::Clone => {
@@ -282,7 +284,9 @@ impl Ioc {
             | Ioc::WaitFs
             | Ioc::PoolScrub
             | Ioc::Wait
-            | Ioc::DdtPrune => PoolCheck::BOTH,
+            | Ioc::DdtPrune
+            | Ioc::PoolInitialize
+            | Ioc::PoolTrim => PoolCheck::BOTH,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests that keep a pool in order: scrubs, logs of space changes, old entries of dedup tables.
 
-use base::Errno;
+use base::{Errno, Guid};
 use nvlist::NvList;
 use pool::ddt::Prune;
 use pool::{Activity, Nearest, ScrubRange};
@@ -104,9 +104,11 @@ impl Control {
         if input.contains("wait_tag") && !matches!(activity, Activity::Initialize | Activity::Trim) {
             return Err(Error::Invalid("only the activities of single devices have tags".to_owned()).into());
         }
-        let waited = match self.cancel.can_be_cancelled() {
-            true => self.spa.wait_activity_while(activity, &|| !self.cancel.is_cancelled())?,
-            false => self.spa.wait_activity(activity)?,
+        let goes_on = || !self.cancel.is_cancelled();
+        let waited = match input.get_u64("wait_tag").map(Guid) {
+            Some(leaf) => self.spa.wait_leaf_while(activity, leaf, &goes_on)?,
+            None if self.cancel.can_be_cancelled() => self.spa.wait_activity_while(activity, &goes_on)?,
+            None => self.spa.wait_activity(activity)?,
         };
         if self.cancel.is_cancelled() {
             return Err(Error::Cancelled.into());

@@ -74,6 +74,8 @@ const TABLE: &[(Ioc, &str, &str)] = &[
     (Ioc::PoolScrub, "config", "SR"),
     (Ioc::Wait, "none", "SR"),
     (Ioc::DdtPrune, "config", "SR"),
+    (Ioc::PoolInitialize, "config", "SR"),
+    (Ioc::PoolTrim, "config", "SR"),
 ];
 
 fn words(who: Who) -> String {

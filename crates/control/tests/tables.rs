@@ -142,6 +142,27 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
             "t",
             &[("ddt_prune_unit", Int32, false), ("ddt_prune_amount", Uint64, false)],
         ),
+        (
+            Ioc::PoolInitialize,
+            "initialize",
+            "t",
+            &[
+                ("initialize_command", Uint64, false),
+                ("initialize_vdevs", NvList, false),
+                ("initialize_value", Uint64, true),
+            ],
+        ),
+        (
+            Ioc::PoolTrim,
+            "trim",
+            "t",
+            &[
+                ("trim_command", Uint64, false),
+                ("trim_vdevs", NvList, false),
+                ("trim_rate", Uint64, true),
+                ("trim_secure", BooleanValue, true),
+            ],
+        ),
     ]
 };
 

@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use base::tunable::ZFS_SPA_DISCARD_MEMORY_LIMIT;
+use base::{Errno, Guid};
 use ondisk::{ObjectType, ObjsetType};
-use pool::{Activity, NewDataset, Pool, ScanEnd, ScrubRange, Spa};
+use pool::{Activity, LeafCommand, LeafOptions, NewDataset, Pool, ScanEnd, ScrubRange, Spa};
 
+use crate::Rng;
 use crate::compare::{Context, Result, compare};
 use crate::driver::Driver;
 use crate::model::{Data, Model, Thing};
@@ -37,7 +39,7 @@ impl Driver {
         discard(&spa)?;
         spa.wait_freed().context(|| "wait for frees".to_string())?;
         let txg = spa.txgs().open().0;
-        match self.rng().below(9) {
+        match self.rng().below(11) {
             0..3 => self.snapshot(&spa)?,
             3 => self.destroy_snapshot(&spa)?,
             4 => self.file_system(&spa)?,
@@ -45,6 +47,10 @@ impl Driver {
             6 => self.destroy_dataset(&spa)?,
             7 => {
                 spa.checkpoint().context(|| "checkpoint".to_string())?;
+                return Ok(self.txg());
+            }
+            8 | 9 => {
+                work_on_free_space(&spa, self.rng())?;
                 return Ok(self.txg());
             }
             _ => {
@@ -139,6 +145,27 @@ impl Driver {
         self.model_mut().datasets.remove(name);
         Ok(())
     }
+}
+
+/// Overwrites or trims the free space of one or all leaves; goes on first with what a cut has interrupted.
+fn work_on_free_space(spa: &Arc<Spa>, rng: &Rng) -> Result<()> {
+    let all: Vec<Guid> = spa.tree().config().leaves().map(|leaf| leaf.guid).collect();
+    let one = [*rng.pick(&all)];
+    let started = LeafCommand::Start(LeafOptions::default());
+    let (leaves, trims) = if rng.percent(50) { (&all[..], true) } else { (&one[..], false) };
+    let (activity, refused) = match trims {
+        true => (Activity::Trim, spa.trim(leaves, started)),
+        // a second time nothing would be done
+        false => (
+            Activity::Initialize,
+            spa.initialize(leaves, LeafCommand::Uninit).and_then(|_| spa.initialize(leaves, started)),
+        ),
+    };
+    let refused = refused.context(|| format!("{activity:?}"))?;
+    if refused.iter().any(|(_, errno)| *errno != Errno::EBUSY) {
+        return Err(format!("{activity:?}: {refused:?}"));
+    }
+    spa.wait_activity(activity).map(drop).context(|| format!("wait for {activity:?}"))
 }
 
 /// Discards the checkpoint that an earlier chore made, or finishes the discard that a cut interrupted: one vdev per txg.

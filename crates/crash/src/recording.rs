@@ -4,7 +4,11 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vdev::{Device, MemoryDevice};
+use vdev::{Device, Discards, MemoryDevice};
+
+/// The bytes that a discard leaves, as so many writes.
+const JUNK: u8 = 0xa5;
+const DISCARD_PIECE: u64 = 1 << 20;
 
 /// An operation on a device. Its position in the log is its number.
 #[derive(Clone, PartialEq, Eq)]
@@ -96,6 +100,22 @@ impl Device for RecordingDevice {
         // a single write, as on a disk
         let whole: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
         self.write_at(offset, &whole)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        // what is discarded becomes anything
+        let junk: Arc<[u8]> = vec![JUNK; DISCARD_PIECE as usize].into();
+        for at in (offset..offset + len).step_by(DISCARD_PIECE as usize) {
+            let len = (offset + len - at).min(DISCARD_PIECE);
+            let bytes = if len == DISCARD_PIECE { junk.clone() } else { junk[..len as usize].into() };
+            let event = Event::Write { device: self.number, offset: at, bytes: bytes.clone() };
+            self.log.add(event, || self.image.write_at(at, &bytes))?;
+        }
+        Ok(())
+    }
+
+    fn discards(&self) -> Discards {
+        Discards { plainly: true, securely: false }
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -65,10 +65,11 @@ pub use error::Error;
 pub use refusal::Refusal;
 pub use spa::{
     Activity, AllocBias, AllocClass, BadPoolName, Bpobj, ClassSpace, CreateOptions, DmuTxStats, ErrorEntry, FailMode,
-    FeatureState, HeldElsewhere, HistoryRecord, Hooks, ImportOptions, KeptObject, Kstat, KstatData, LoadErrors,
-    LoadInfo, LoadPolicy, MetaslabInfo, Nearest, OpenDevice, OpenOptions, Pool, PoolSpace, Populate, PropValue,
-    PropsWatch, Readers, ScanEnd, ScanFigures, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space,
-    SpaceStats, Starts, Suspend, SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, TxgState, Txgs,
-    Value, VdevProps, VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
+    FeatureState, HeldElsewhere, HistoryRecord, Hooks, ImportOptions, KeptObject, Kstat, KstatData, LeafCommand,
+    LeafOptions, LeafProgress, LeafWork, LeafWorkState, LoadErrors, LoadInfo, LoadPolicy, MetaslabInfo, Nearest,
+    OpenDevice, OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch, Readers, ScanEnd, ScanFigures,
+    ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats, Starts, StoredWork, Suspend,
+    SuspendWatch, SuspendedPool, SuspendedVdev, Target, TaskCx, TxgRecord, TxgState, Txgs, Value, VdevProps,
+    VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
 };
 pub use spa::{brt, check, dbgmsg, ddt, events, feature, prop};

@@ -112,6 +112,13 @@ impl FreeSpace {
         self.after(range.start).is_some_and(|s| s.start < range.end)
     }
 
+    /// Returns the parts of `range` that are free, in order.
+    pub fn overlaps(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let (start, end) = (range.start, range.end);
+        let from = self.by_end.range((Bound::Excluded(start), Bound::Unbounded));
+        from.take_while(move |(_, s)| **s < end).map(move |(e, s)| (*s).max(start)..(*e).min(end))
+    }
+
     /// Returns the first segment that ends after `at`.
     fn after(&self, at: u64) -> Option<Range<u64>> {
         self.by_end.range((Bound::Excluded(at), Bound::Unbounded)).next().map(|(e, s)| *s..*e)

@@ -41,7 +41,7 @@ pub use encode::{Encoder, add_to_histogram, optimal_length};
 pub use error::{AllocError, Error};
 pub use held::{Held, Recent};
 pub use load::{Change, MapGeometry, SpaceMapReader, load_free, load_metaslab, load_recent};
-pub use manager::{Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
+pub use manager::{DisabledMetaslab, Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
 pub use metaslab::{DEFER_TXGS, MapInfo, Metaslab, MetaslabLoader, PassWork, SpaceDelta};
 pub use ondisk::spacemap::{Action, Entry, SpaceMapHeader};
 pub use range_tree::RangeTree;

@@ -10,12 +10,13 @@
 //! is, across reads of its map.
 
 mod alloc;
+mod disabled;
 mod figures;
 mod tops;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use base::{Txg, tunable};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -26,6 +27,7 @@ use crate::{AllocError, Class, Error};
 use tops::{Top, Tops, balance};
 
 pub use alloc::SpaceRequest;
+pub use disabled::DisabledMetaslab;
 pub use figures::SpaceFigures;
 pub use tops::{Layout, TopSpace};
 
@@ -47,6 +49,9 @@ pub struct SpaceManager {
     synced: AtomicU64,
     /// Space freed up to this txg may be reused.
     released: AtomicU64,
+    disabled: disabled::Disabled,
+    /// Whether metaslabs keep what is freed, for a trim.
+    keeps_freed: AtomicBool,
 }
 
 /// The number of allocators (OpenZFS: `spa_alloc_count`). More than work at a time do harm: each has metaslabs of its own, so that blocks written
@@ -75,6 +80,8 @@ impl SpaceManager {
             allocators,
             synced: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            disabled: disabled::Disabled::default(),
+            keeps_freed: AtomicBool::new(false),
         }
     }
 

@@ -129,6 +129,10 @@ pub struct Metaslab {
     new: bool,
     broken: bool,
     condense_wanted: bool,
+    /// How often it is disabled: nothing is allocated until it is enabled as often.
+    disabled: u32,
+    /// What was freed since it was last trimmed, and may be allocated again; it may have been since. `None` if that is of no interest.
+    to_trim: Option<RangeTree>,
 }
 
 fn signed(n: u64) -> i64 {
@@ -190,6 +194,8 @@ impl Metaslab {
             new: false,
             broken: allocated.is_none(),
             condense_wanted,
+            disabled: 0,
+            to_trim: None,
         };
         this.guess_histogram();
         this
@@ -264,6 +270,39 @@ impl Metaslab {
         self.new
     }
 
+    /// Disables it: nothing is allocated there until it is enabled again (OpenZFS: `metaslab_disable`).
+    pub const fn disable(&mut self) {
+        self.disabled += 1;
+    }
+
+    /// Undoes [`Metaslab::disable`].
+    pub const fn enable(&mut self) {
+        self.disabled -= 1;
+    }
+
+    /// Keeps what is freed from now on, for a trim, or forgets it (OpenZFS: `ms_trim`).
+    pub fn keep_freed(&mut self, keeps: bool) {
+        self.to_trim = keeps.then(|| self.to_trim.take().unwrap_or_default());
+    }
+
+    /// Returns whether it has kept anything that was freed.
+    #[must_use]
+    pub fn has_freed(&self) -> bool {
+        self.to_trim.as_ref().is_some_and(|freed| !freed.is_empty())
+    }
+
+    /// Takes what it has kept, as far as that is free now; nothing if it is not loaded.
+    pub fn take_freed(&mut self) -> RangeTree {
+        let kept = self.to_trim.as_mut().map(std::mem::take).unwrap_or_default();
+        let Some(free) = &self.free else { return RangeTree::new() };
+        kept.iter().flat_map(|range| free.overlaps(&range).collect::<Vec<_>>()).collect()
+    }
+
+    /// Returns whether nothing may be allocated there now.
+    const fn is_closed(&self) -> bool {
+        self.new || self.broken || self.disabled > 0
+    }
+
     /// Returns the free space, if it is loaded.
     #[must_use]
     pub fn free_space(&self) -> Option<&FreeSpace> {
@@ -332,7 +371,9 @@ impl Metaslab {
     /// Drops the free tree, if nothing is being allocated and it was last used more than `delay` txgs before `txg`. Returns true
     /// if it did.
     pub fn unload(&mut self, txg: Txg, delay: u64) -> bool {
-        let idle = self.selected.0.saturating_add(delay) < txg.0 && self.allocating.iter().all(RangeTree::is_empty);
+        let idle = self.disabled == 0
+            && self.selected.0.saturating_add(delay) < txg.0
+            && self.allocating.iter().all(RangeTree::is_empty);
         let Some(free) = self.free.take_if(|_| idle) else { return false };
         if let Some(h) = self.histogram.as_mut() {
             **h = [0; HISTOGRAM_BUCKETS];
@@ -342,8 +383,11 @@ impl Metaslab {
         true
     }
 
-    /// Allocates a run of blocks. Appends the offsets of those that fit, and returns their number: 0 if it is not loaded.
+    /// Allocates a run of blocks. Appends the offsets of those that fit, and returns their number: 0 if it is not loaded, or is disabled.
     pub fn allocate(&mut self, txg: Txg, sizes: &[u64], offsets: &mut Vec<u64>) -> usize {
+        if self.disabled > 0 {
+            return 0;
+        }
         let Some(free) = self.free.as_mut() else { return 0 };
         let Some(allocating) = self.allocating.get_mut(slot(txg)) else { return 0 };
         let mut run = 0..0;
@@ -478,6 +522,12 @@ impl Metaslab {
         delta.alloc += delta.deferred;
         for tree in back {
             self.failed = u64::MAX;
+            if let Some(kept) = &mut self.to_trim {
+                for range in tree.iter() {
+                    let new: Vec<Range<u64>> = kept.gaps(range).collect();
+                    new.into_iter().try_for_each(|gap| kept.add(gap))?;
+                }
+            }
             if let Some(free) = self.free.as_mut() {
                 tree.iter().try_for_each(|r| free.add(r))?;
             } else if let Some(h) = self.histogram.as_mut() {
@@ -643,7 +693,7 @@ impl Metaslab {
     /// its free space (OpenZFS: `metaslab_weight`).
     #[must_use]
     pub fn weight(&self) -> u64 {
-        if self.new || self.broken {
+        if self.is_closed() {
             return 0;
         }
         let Some(h) = self.usable_histogram() else { return self.space_weight() };
@@ -676,7 +726,7 @@ impl Metaslab {
     /// Returns an upper bound of the size of an allocation, as far as known.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        if self.new || self.broken {
+        if self.is_closed() {
             return 0;
         }
         if let Some(free) = &self.free {
@@ -701,6 +751,6 @@ impl Metaslab {
     /// Returns the free bytes by the total, independent of the histogram.
     #[must_use]
     pub fn room(&self) -> u64 {
-        if self.new || self.broken { 0 } else { self.geometry.size.saturating_sub(self.allocated) }
+        if self.is_closed() { 0 } else { self.geometry.size.saturating_sub(self.allocated) }
     }
 }

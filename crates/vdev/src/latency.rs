@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::tunable;
 
 use crate::Error;
-use crate::device::{Device, DeviceKind, Way};
+use crate::device::{Device, DeviceKind, Discards, Way};
 
 /// A device that takes its time.
 #[derive(Debug)]
@@ -84,6 +84,14 @@ impl Device for Latency {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.slowly(|device| device.discard(offset, len))
+    }
+
+    fn discard_securely(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.slowly(|device| device.discard_securely(offset, len))
+    }
+
+    fn discards(&self) -> Discards {
+        self.device.discards()
     }
 
     fn refresh_size(&self) -> io::Result<u64> {

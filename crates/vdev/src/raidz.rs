@@ -90,6 +90,11 @@ impl Raidz {
         self.set_reflow(offset, before.scratch_state.load(Ordering::Acquire));
     }
 
+    /// Whether an expansion moves its sectors about.
+    pub(crate) const fn is_expanding(&self) -> bool {
+        self.expanding
+    }
+
     /// The width over which a block born in `birth` counts its rows (OpenZFS: `vdev_raidz_get_logical_width`).
     pub(crate) fn logical_width(&self, birth: Txg) -> u64 {
         let after = self.widths.partition_point(|(txg, _)| *txg <= birth);

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::{Device, DeviceKind, Way};
+use crate::device::{Device, DeviceKind, Discards, Way};
 
 /// An operation of a device, with the bytes that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,16 +14,18 @@ pub enum Call {
     Read(Range<u64>),
     /// A write.
     Write(Range<u64>),
+    /// A discard.
+    Discard(Range<u64>),
     /// A flush.
     Flush,
 }
 
 impl Call {
-    /// Returns whether it reads or writes one of these bytes.
+    /// Returns whether it reads, writes or discards one of these bytes.
     #[must_use]
     pub fn meets(&self, range: &Range<u64>) -> bool {
         match self {
-            Call::Read(own) | Call::Write(own) => own.start < range.end && range.start < own.end,
+            Call::Read(own) | Call::Write(own) | Call::Discard(own) => own.start < range.end && range.start < own.end,
             Call::Flush => false,
         }
     }
@@ -81,6 +83,15 @@ impl Device for Tapped {
     fn flush(&self) -> io::Result<()> {
         (self.pass)(&Call::Flush)?;
         self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        (self.pass)(&Call::Discard(offset..offset.saturating_add(len)))?;
+        self.device.discard(offset, len)
+    }
+
+    fn discards(&self) -> Discards {
+        self.device.discards()
     }
 
     fn is_writable(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The state of initialize and trim on devices, for `zpool status -i` and `-t`. OpenZFS does the work.
+//! The state of initialize and trim on devices, for `zpool status -i` and `-t`.
 //!
 //! OpenZFS: `print_status_initialize`, `print_status_trim`.
 
@@ -24,10 +24,12 @@ pub(super) struct Progress {
     pub(super) state: u64,
     /// The time at which it began or ended.
     pub(super) time: u64,
-    /// Bytes from the start of the device that have been processed.
+    /// Bytes of free space that are done.
     pub(super) done: u64,
-    /// Bytes of the device.
+    /// Bytes of free space in all.
     pub(super) size: u64,
+    /// Whether its device does not do it.
+    pub(super) unsupported: bool,
 }
 
 impl Work {
@@ -41,6 +43,7 @@ impl Work {
             ACTIVE => "started at",
             SUSPENDED => "suspended, started at",
             COMPLETE => "completed at",
+            _ if progress.unsupported => return "  (trim unsupported)".to_owned(),
             _ => return format!("  (un{done})"),
         };
         let percent = match progress.state {
@@ -48,6 +51,15 @@ impl Work {
             _ => u128::from(progress.done) * 100 / (u128::from(progress.size) + 1),
         };
         format!("  ({percent}% {done}, {what} {})", ctime(progress.time))
+    }
+
+    /// The remark where nobody has asked for it.
+    pub(super) fn short_remark(self, progress: &Progress) -> &'static str {
+        match self {
+            _ if !progress.is_active() => "",
+            Work::Initialize => "  (initializing)",
+            Work::Trim => "  (trimming)",
+        }
     }
 }
 
@@ -64,7 +76,13 @@ impl Progress {
             Work::Trim => [VdevStat::TrimState, VdevStat::TrimTime, VdevStat::TrimDone, VdevStat::TrimTotal],
         };
         let [state, time, done, size] = words.map(|word| stats.get(word));
-        Progress { state, time, done, size }
+        let unsupported = work == Work::Trim && stats.get(VdevStat::TrimUnsupported) != 0;
+        Progress { state, time, done, size, unsupported }
+    }
+
+    /// Whether it goes on, or would if the pool were open.
+    pub(super) fn is_active(&self) -> bool {
+        self.state == ACTIVE
     }
 
     /// Its state in JSON; `None` if it was never started.
@@ -80,14 +98,16 @@ mod tests {
     use crate::console;
 
     #[test]
-    fn what_openzfs_has_done_is_told_in_its_words() {
-        let progress = |state| Progress { state, time: 0, done: 30, size: 100 };
+    fn what_is_done_is_told_in_the_words_of_openzfs() {
+        let progress = |state| Progress { state, done: 30, size: 100, ..Progress::default() };
         assert_eq!(Work::Initialize.remark(&progress(0)), "  (uninitialized)");
         assert_eq!(Work::Trim.remark(&progress(2)), "  (untrimmed)");
         let told = console::in_test(|| Work::Trim.remark(&progress(3)));
         assert!(told.starts_with("  (29% trimmed, suspended, started at "), "{told}");
         let told = console::in_test(|| Work::Initialize.remark(&progress(4)));
         assert!(told.starts_with("  (100% initialized, completed at ") && told.ends_with(" 1970)"), "{told}");
+        assert_eq!(Work::Trim.remark(&Progress { unsupported: true, ..progress(0) }), "  (trim unsupported)");
+        assert_eq!([0, 1, 4].map(|state| Work::Trim.short_remark(&progress(state))), ["", "  (trimming)", ""]);
         assert_eq!(progress(4).state_name(), Some("COMPLETE"));
         assert_eq!(progress(9).state_name(), None);
     }

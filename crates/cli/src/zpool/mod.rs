@@ -34,6 +34,7 @@ mod status_facts;
 mod status_json;
 mod sync;
 mod table;
+mod trim;
 mod unavailable;
 mod upgrade;
 mod vdev_json;

@@ -262,8 +262,11 @@ impl Table<'_> {
             text.push_str(&scripts.cells(self.name, vdev));
         }
         let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
-        for work in self.options.work().filter(|_| device && self.open) {
-            text.push_str(&work.remark(&vdev.progress(work)));
+        for (asked, work) in self.options.work().into_iter().filter(|_| device && self.open) {
+            match asked {
+                true => text.push_str(&work.remark(&vdev.progress(work))),
+                false => text.push_str(work.short_remark(&vdev.progress(work))),
+            }
         }
         text
     }

@@ -28,12 +28,9 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The kinds of work on devices that are shown.
-    pub(super) fn work(&self) -> impl Iterator<Item = Work> {
+    /// The kinds of work on devices, and whether they are asked for.
+    pub(super) fn work(&self) -> [(bool, Work); 2] {
         [(self.initialize, Work::Initialize), (self.trim, Work::Trim)]
-            .into_iter()
-            .filter(|(told, _)| *told)
-            .map(|(_, work)| work)
     }
 }
 

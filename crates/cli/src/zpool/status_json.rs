@@ -198,7 +198,7 @@ impl Writer<'_> {
         } else if vdev.non_allocating {
             self.numbers.plain(list, "noalloc", 1);
         }
-        for work in self.options.work().filter(|_| leaf) {
+        for (_, work) in self.options.work().into_iter().filter(|(asked, _)| *asked && leaf) {
             self.work(list, vdev, work);
         }
     }
@@ -221,7 +221,7 @@ impl Writer<'_> {
             self.numbers.count(list, errors, 0);
         }
         if work == Work::Trim {
-            self.numbers.plain(list, "trim_notsup", 0);
+            self.numbers.plain(list, "trim_notsup", progress.unsupported.into());
         }
     }
 }

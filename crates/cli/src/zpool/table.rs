@@ -2,7 +2,7 @@
 
 use super::{
     add, attach, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat,
-    labelclear, list, online, remove, scrub, set, status, sync, upgrade, wait,
+    labelclear, list, online, remove, scrub, set, status, sync, trim, upgrade, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
@@ -27,6 +27,9 @@ const ADD: &[Long] = &[
     ("allow-ashift-mismatch", ALLOW_ASHIFT),
 ];
 const CREATE: &[Long] = &[("size", SIZE)];
+const INITIALIZE: &[Long] =
+    &[("cancel", 'c'), ("suspend", 's'), ("uninit", 'u'), ("wait", 'w'), ("all", 'a'), ("zero", 'z')];
+const TRIM: &[Long] = &[("cancel", 'c'), ("secure", 'd'), ("rate", 'r'), ("suspend", 's'), ("wait", 'w'), ("all", 'a')];
 const CONDENSE: &[Long] = &[("type", 't'), ("all", 'a'), ("cancel", 'c'), ("wait", 'w'), ("types", TYPES)];
 const IMPORT: &[Long] = &[("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
 
@@ -191,10 +194,10 @@ pub(super) static GROUPS: &[&[Command]] = &[
     &[
         Command {
             name: "initialize",
-            usage: "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n",
-            options: "acsuw",
-            longs: &[],
-            run: None,
+            usage: "\tinitialize [-c | -s | -u] [-w] [-z] <-a | <pool> [<device> ...]>\n",
+            options: "acsuwz",
+            longs: INITIALIZE,
+            run: Some(trim::initialize),
         },
         Command {
             name: "resilver",
@@ -214,8 +217,8 @@ pub(super) static GROUPS: &[&[Command]] = &[
             name: "trim",
             usage: "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n",
             options: "acdr:sw",
-            longs: &[],
-            run: None,
+            longs: TRIM,
+            run: Some(trim::trim),
         },
         Command {
             name: "condense",

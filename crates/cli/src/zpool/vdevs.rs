@@ -26,6 +26,9 @@ pub(super) struct NameFlags {
 }
 
 impl NameFlags {
+    /// Whole paths.
+    pub(super) const PATHS: NameFlags = NameFlags { guid: false, follow: false, path: true };
+
     /// Takes them from the options of a command.
     pub(super) fn of(args: &crate::args::Parsed) -> NameFlags {
         let set = |name: &str| console::var(name).is_some_and(|v| v == "1" || v == "YES" || v == "yes" || v == "on");

@@ -1,7 +1,7 @@
 //! `zpool wait`: returns when the activities of a pool have ended.
 //!
 //! Activities run in the background of an open pool. If another command has the pool open, this waits for its end. If none has, this command opens
-//! the pool and waits for what resumes then: a scan, what was destroyed, a discarded checkpoint. An activity that OpenZFS started and this version
+//! the pool and waits for what resumes then: a scan, what was destroyed, a discarded checkpoint, initialize and trim. An activity that OpenZFS started and this version
 //! cannot continue would never end: that is an error.
 
 use std::io::Write;
@@ -11,9 +11,10 @@ use control::stats::{Activity, REBUILD_ACTIVE};
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use pool::prop::nicenum;
 use site::{Imported, Query};
-use vdev::VdevType;
+use vdev::{VdevState, VdevType};
 
 use super::describe;
+use super::leaf_work::{Progress, Work};
 use super::repeat::{Repeat, timestamp};
 use super::vdevs::{Vdevs, brief_stats};
 use crate::answers;
@@ -28,10 +29,12 @@ const ACTIVITIES: [&str; 10] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand", "condense"];
 const DISCARD: usize = 0;
 const FREE: usize = 1;
+const INITIALIZE: usize = 2;
 const REPLACE: usize = 3;
 const REMOVE: usize = 4;
 const RESILVER: usize = 5;
 const SCRUB: usize = 6;
+const TRIM: usize = 7;
 const EXPAND: usize = 8;
 /// Interval at which to check whether the other command is done.
 const LOOK: Duration = Duration::from_millis(200);
@@ -110,7 +113,14 @@ fn left(query: &Query) -> Result<Left, Failure> {
     if activity.rebuilds.iter().any(|(_, rebuild)| rebuild.state == REBUILD_ACTIVE) {
         left[RESILVER] = left[RESILVER].max(1);
     }
-    if Vdevs::of(&config)?.root.walk().iter().any(|vdev| matches!(vdev.kind, VdevType::Replacing | VdevType::Spare)) {
+    let vdevs = Vdevs::of(&config)?;
+    for (at, work) in [(INITIALIZE, Work::Initialize), (TRIM, Work::Trim)] {
+        // on a device that is not there nothing goes on
+        let leaves = vdevs.root.leaves().into_iter().filter(|leaf| leaf.state >= VdevState::Degraded);
+        let active = leaves.map(|leaf| leaf.progress(work)).filter(Progress::is_active);
+        left[at] = active.map(|progress| progress.size.saturating_sub(progress.done).max(1)).sum();
+    }
+    if vdevs.root.walk().iter().any(|vdev| matches!(vdev.kind, VdevType::Replacing | VdevType::Spare)) {
         left[REPLACE] = left[RESILVER];
     }
     Ok(left)
@@ -118,7 +128,7 @@ fn left(query: &Query) -> Result<Left, Failure> {
 
 /// Finishes the activities that no other process is working on, as far as this command can.
 fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failure> {
-    let can_go_on = |activity| matches!(activity, FREE | DISCARD | SCRUB | RESILVER);
+    let can_go_on = |activity| matches!(activity, FREE | DISCARD | INITIALIZE | SCRUB | RESILVER | TRIM);
     let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && !can_go_on(*n));
     if let Some(activity) = other {
         return Err(failed(format!(

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base::{Guid, ObjectId};
-use dmu::Zap;
 use nvlist::NvList;
 use ondisk::label::key;
 use ondisk::scan::{ScanFunc, ScanState};
-use pool::{AllocClass, Error, Pool, Spa};
+use pool::{AllocClass, Error, LeafWork, Pool, Spa};
 use vdev::{
     FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree,
 };
@@ -16,14 +15,7 @@ use vdev::{
 use super::figures::{self, Counted};
 use super::{Activity, VdevStat, VdevStats, stored};
 
-/// Keys in the ZAP of a leaf: state, time, and the offset at which the work goes on; with the words that tell them, the last the end.
-const INITIALIZE: [&str; 3] = [
-    "com.delphix:vdev_initialize_state",
-    "com.delphix:vdev_initialize_action_time",
-    "com.delphix:next_offset_to_initialize",
-];
-const TRIM: [&str; 3] =
-    ["org.zfsonlinux:vdev_trim_state", "org.zfsonlinux:vdev_trim_action_time", "org.zfsonlinux:next_offset_to_trim"];
+/// The words that tell of the work on the free space of a leaf: its state, the time of that, how far it is, and its end.
 const INITIALIZE_WORDS: [VdevStat; 4] =
     [VdevStat::InitializeState, VdevStat::InitializeTime, VdevStat::InitializeDone, VdevStat::InitializeTotal];
 const TRIM_WORDS: [VdevStat; 4] = [VdevStat::TrimState, VdevStat::TrimTime, VdevStat::TrimDone, VdevStat::TrimTotal];
@@ -66,8 +58,8 @@ pub(super) fn tree(view: &Arc<Pool>) -> Result<NvList, Error> {
     for (id, top) in (0..).zip(root.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten()) {
         put_space(view, id, top);
         activity.put_rebuild(id, top);
+        put_work_below(view, id, top);
     }
-    put_work_below(view, &mut root);
     if let Some(scan) =
         activity.scan.as_ref().filter(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning)
     {
@@ -125,6 +117,7 @@ fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
         stats.set(VdevStat::Pspace, device.size());
         stats.set(VdevStat::LogicalAshift, device.kind().logical_ashift);
         stats.set(VdevStat::PhysicalAshift, device.kind().physical_ashift);
+        stats.set(VdevStat::TrimUnsupported, (!device.discards().plainly).into());
     }
     stats.put(&mut list);
     list
@@ -140,35 +133,22 @@ fn put_resilver(list: &mut NvList, processed: u64) {
     }
 }
 
-/// Sets how far initializing and trimming of the leaves below a vdev are.
-fn put_work_below(view: &Pool, list: &mut NvList) {
-    list.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten().for_each(|child| put_work_below(view, child));
-    let zap = ObjectId(list.get_u64(key::VDEV_LEAF_ZAP).unwrap_or(0));
-    if zap.is_some() {
-        let mut stats = VdevStats::of(list);
-        for (keys, words) in [(INITIALIZE, INITIALIZE_WORDS), (TRIM, TRIM_WORDS)] {
-            // what cannot be read is told as never begun
-            put_work(view, zap, keys, words, &mut stats).unwrap_or_default();
-        }
-        stats.put(list);
+/// Sets how far initializing and trimming of the leaves below a top-level vdev are.
+fn put_work_below(view: &Arc<Pool>, top: u64, list: &mut NvList) {
+    list.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten().for_each(|child| put_work_below(view, top, child));
+    let [zap, leaf] = [key::VDEV_LEAF_ZAP, key::GUID].map(|key| list.get_u64(key).unwrap_or(0));
+    if zap == 0 {
+        return;
     }
-}
-
-/// Sets how far initializing or trimming of a leaf is.
-fn put_work(
-    view: &Pool,
-    zap: ObjectId,
-    keys: [&str; 3],
-    words: [VdevStat; 4],
-    stats: &mut VdevStats,
-) -> Result<(), dmu::Error> {
-    let zap = Zap::open(view.mos().object(zap)?)?;
-    let [state, time, done] = keys.map(|key| zap.lookup_u64(key));
-    let numbers = [state?, time?, done?].map(Option::unwrap_or_default);
-    for (word, number) in words.into_iter().zip(numbers.into_iter().chain([stats.get(VdevStat::Pspace)])) {
-        stats.set(word, number);
+    let mut stats = VdevStats::of(list);
+    for (work, words) in [(LeafWork::Initialize, INITIALIZE_WORDS), (LeafWork::Trim, TRIM_WORDS)] {
+        // what cannot be read is told as never begun
+        let Ok(stored) = view.leaf_work(ObjectId(zap), work) else { continue };
+        let progress = view.leaf_progress(top, Guid(leaf), &stored).unwrap_or_default();
+        let numbers = [stored.state as u64, stored.time, progress.done, progress.total];
+        words.into_iter().zip(numbers).for_each(|(word, number)| stats.set(word, number));
     }
-    Ok(())
+    stats.put(list);
 }
 
 /// Sets the class and the space of a top-level vdev. Space that cannot be read is not told.

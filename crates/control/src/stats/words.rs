@@ -61,6 +61,8 @@ pub enum VdevStat {
     ResilverDeferred = 33,
     /// Slow operations.
     SlowIos = 34,
+    /// Whether its device does not trim.
+    TrimUnsupported = 36,
     /// Bytes that are trimmed.
     TrimDone = 37,
     /// Bytes that are to be trimmed.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::tunable;
+use base::{Guid, tunable};
 use dmu::Tx;
 
 use super::datasets::Datasets;
+use super::leaf_work::{self, LeafWork};
 use super::mos::Mos;
 use super::zthr::{Next, Work, Zthr};
 use super::{Spa, scan};
@@ -25,6 +26,12 @@ pub(crate) struct Background {
     pub(crate) discard: Arc<Zthr>,
     /// Flushes the log of space changes.
     pub(crate) condense: Arc<Zthr>,
+    /// Overwrites the free space of leaves.
+    initialize: Arc<Zthr>,
+    /// Trims the free space of leaves.
+    trim: Arc<Zthr>,
+    /// Trims what was freed.
+    pub(crate) autotrim: Arc<Zthr>,
 }
 
 impl Default for Background {
@@ -34,13 +41,24 @@ impl Default for Background {
             free: Zthr::new("freeing of destroyed datasets", Work::Sync(<Spa as Datasets>::free_slice)),
             discard: Zthr::new("discarding of a checkpoint", Work::Sync(Spa::discard_slice)),
             condense: Zthr::new("condensing of the log space map", Work::Sync(Spa::condense_slice)),
+            initialize: Zthr::new("initialize", Work::Beside(leaf_work::initialize_slice)),
+            trim: Zthr::new("trim", Work::Beside(leaf_work::trim_slice)),
+            autotrim: Zthr::new("autotrim", Work::Beside(leaf_work::autotrim_slice)),
         }
     }
 }
 
 impl Background {
-    fn all(&self) -> [&Arc<Zthr>; 4] {
-        [&self.scan, &self.free, &self.discard, &self.condense]
+    fn all(&self) -> [&Arc<Zthr>; 7] {
+        [&self.scan, &self.free, &self.discard, &self.condense, &self.initialize, &self.trim, &self.autotrim]
+    }
+
+    /// Returns the task for work on leaves.
+    pub(crate) const fn of_leaves(&self, work: LeafWork) -> &Arc<Zthr> {
+        match work {
+            LeafWork::Initialize => &self.initialize,
+            LeafWork::Trim => &self.trim,
+        }
     }
 
     /// Ends all tasks, because the pool is closing: each at the end of its slice.
@@ -98,8 +116,8 @@ impl Activity {
 }
 
 impl Spa {
-    /// Returns whether work goes on in the background: a scan, the freeing of what was destroyed or of a discarded checkpoint, a condense. None does in a
-    /// pool that is suspended, and no scan while scans are told to stand still.
+    /// Returns whether work goes on in the background: a scan, the freeing of what was destroyed or of a discarded checkpoint, a condense, work on the free
+    /// space of leaves. None does in a pool that is suspended, and no scan while scans are told to stand still.
     #[must_use]
     pub fn is_working(&self) -> bool {
         let scan_stands = tunable::ZFS_SCAN_SUSPEND_PROGRESS.get() != 0;
@@ -107,19 +125,19 @@ impl Spa {
         self.suspended().is_none() && self.background.all().into_iter().any(goes_on)
     }
 
-    /// Returns the task of an activity, if there is work of that kind; none of the activities that are not done here.
-    fn active(&self, activity: Activity) -> Result<Option<&Arc<Zthr>>, Error> {
+    /// Returns the task of an activity, if there is work of that kind, on `leaf` if the activity is one of leaves; none of the activities that are not done here.
+    fn active(&self, activity: Activity, leaf: Option<Guid>) -> Result<Option<&Arc<Zthr>>, Error> {
         let tasks = &self.background;
         let (task, is_it) = match activity {
             Activity::Discard => (&tasks.discard, true),
             Activity::Free => (&tasks.free, true),
             Activity::Condense => (&tasks.condense, true),
             Activity::Scrub => (&tasks.scan, !self.is_resilvering()?),
-            Activity::Resilver => (&tasks.scan, self.is_resilvering()?),
-            Activity::Replace => (&tasks.scan, self.is_replacing() && self.is_resilvering()?),
-            Activity::Initialize | Activity::Remove | Activity::Trim | Activity::RaidzExpand => {
-                return Ok(None);
-            }
+            Activity::Resilver => (&tasks.scan, self.is_resilvering()? || self.is_resilver_wanted()),
+            Activity::Replace => (&tasks.scan, self.is_replacing()),
+            Activity::Initialize => return Ok(self.leaf_activity(LeafWork::Initialize, leaf)),
+            Activity::Trim => return Ok(self.leaf_activity(LeafWork::Trim, leaf)),
+            Activity::Remove | Activity::RaidzExpand => return Ok(None),
         };
         Ok((is_it && task.is_awake()).then_some(task))
     }
@@ -129,7 +147,7 @@ impl Spa {
     /// # Errors
     /// The error that ended it; when the pool is suspended. It is none if the pool is closed meanwhile.
     pub fn wait_activity(self: &Arc<Self>, activity: Activity) -> Result<bool, Error> {
-        self.wait_while(activity, None)
+        self.wait_while(activity, None, None)
     }
 
     /// As [`Spa::wait_activity`], as long as `goes_on` says so, which is asked every now and then.
@@ -141,12 +159,30 @@ impl Spa {
         activity: Activity,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<bool, Error> {
-        self.wait_while(activity, Some(goes_on))
+        self.wait_while(activity, None, Some(goes_on))
     }
 
-    fn wait_while(self: &Arc<Self>, activity: Activity, goes_on: Option<&dyn Fn() -> bool>) -> Result<bool, Error> {
+    /// As [`Spa::wait_activity_while`], for the part of [`Activity::Initialize`] or [`Activity::Trim`] that one leaf has (OpenZFS: `spa_wait_tag`).
+    ///
+    /// # Errors
+    /// As [`Spa::wait_activity`].
+    pub fn wait_leaf_while(
+        self: &Arc<Self>,
+        activity: Activity,
+        leaf: Guid,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        self.wait_while(activity, Some(leaf), Some(goes_on))
+    }
+
+    fn wait_while(
+        self: &Arc<Self>,
+        activity: Activity,
+        leaf: Option<Guid>,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<bool, Error> {
         let mut waited = false;
-        while let Some(task) = self.active(activity)? {
+        while let Some(task) = self.active(activity, leaf)? {
             if goes_on.is_some_and(|goes_on| !goes_on()) {
                 break;
             }

@@ -36,6 +36,7 @@ impl Spa {
         self.tree().look();
         if self.reopen_devices(&|_| true) {
             self.want_resilver();
+            self.wake_leaf_work();
         }
     }
 
@@ -78,6 +79,7 @@ impl Spa {
         self.record_now()?;
         if !goes_on {
             self.want_resilver();
+            self.wake_leaf_work();
         }
         Ok(())
     }

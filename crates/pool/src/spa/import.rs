@@ -159,6 +159,7 @@ impl Spa {
         if let Some(props) = spa.live_mos()?.named_zap("pool_props")? {
             spa.multihost.set(props.lookup_u64("multihost")? == Some(1), &spa.txgs)?;
             spa.suspension.set_failmode(props.lookup_u64("failmode")?.unwrap_or(0));
+            spa.set_autotrim(props.lookup_u64("autotrim")? == Some(1));
         }
         if options.open.checkpoint {
             spa.settle_at_checkpoint(txgs)?;
@@ -177,6 +178,7 @@ impl Spa {
             drop(overtaking);
             spa.opened(&claimed)?;
             tracing::info!(target: "zuse::open", pool = spa.name(), txg = uberblock.txg.0, rewound, claimed = claimed.len(), "imported");
+            spa.resume_leaf_work(options.again)?;
             if options.again { Ok(()) } else { spa.resume_scan() }
         });
         if let Err(e) = settled {

@@ -55,6 +55,7 @@ mod heal;
 pub(crate) mod history;
 mod import;
 mod kstat;
+mod leaf_work;
 pub(crate) mod metaslab;
 pub(crate) mod mos;
 mod multihost;
@@ -108,6 +109,7 @@ pub use feature::FeatureState;
 pub use history::HistoryRecord;
 pub use import::ImportOptions;
 pub use kstat::{Kstat, KstatData};
+pub use leaf_work::{LeafCommand, LeafOptions, LeafProgress, LeafWork, LeafWorkState, StoredWork};
 pub use metaslab::alloc::PoolSpace;
 pub use metaslab::stats::{ClassSpace, SpaceStats};
 pub use metaslab::vdev_stats::VdevSpace;
@@ -205,6 +207,8 @@ pub struct Spa {
     /// Tasks that run in the background.
     pub(crate) background: background::Background,
     pub(crate) scanner: scan::Scanner,
+    leaf_works: leaf_work::LeafWorks,
+    autotrim: leaf_work::Autotrim,
     /// Deduplicated blocks.
     pub(crate) dedup: Arc<LiveTables>,
     /// When the time of a txg was last noted.
@@ -285,6 +289,8 @@ impl Spa {
             watches: Default::default(),
             background: Default::default(),
             scanner: Default::default(),
+            leaf_works: Default::default(),
+            autotrim: Default::default(),
             dedup,
             clones,
             vdev_change: Mutex::new(()),

@@ -108,6 +108,7 @@ impl Spa {
         }
         self.record_now()?;
         self.want_resilver();
+        self.wake_leaf_work();
         Ok(leaf.health().state)
     }
 
@@ -126,6 +127,7 @@ impl Spa {
         }
         self.record_now()?;
         self.want_resilver();
+        self.wake_leaf_work();
         Ok(now)
     }
 

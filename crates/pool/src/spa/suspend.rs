@@ -304,6 +304,7 @@ impl Spa {
             self.want_resilver();
         }
         let was_suspended = self.suspension.resume(&self.txgs);
+        self.wake_leaf_work();
         if was_suspended {
             tracing::warn!(target: "zuse::suspend", pool = %self.name, "resumed");
         }

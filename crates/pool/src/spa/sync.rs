@@ -127,6 +127,7 @@ impl Spa {
         }
         self.props_on_disk();
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
+        self.kick_autotrim(next.txg);
         record.sync_ns = started.elapsed().as_nanos() as u64;
         let ([read, written], [read_before, written_before]) = (self.done_io(), before);
         record.read = (read.0 - read_before.0, read.1 - read_before.1);

@@ -137,6 +137,11 @@ impl Zthr {
         Arc::new(Zthr { name, work, state: Mutex::default(), changed: Condvar::new() })
     }
 
+    /// The name of its thread.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Notes that there is work (OpenZFS: `zthr_wakeup`).
     pub(crate) fn wake(self: &Arc<Self>, spa: &Spa) {
         let mut state = self.state.lock();

@@ -48,6 +48,18 @@ impl SpaceManager {
     /// # Errors
     /// [`AllocError::NoSpace`] if one of the blocks got no space.
     pub fn allocate_many(&self, req: &SpaceRequest<'_>, psizes: &[u64], out: &mut Vec<Dva>) -> Result<(), AllocError> {
+        let (before, enabled) = (out.len(), self.disabled.enabled());
+        match self.allocate_all(req, psizes, out) {
+            Err(AllocError::NoSpace) => {}
+            done => return done,
+        }
+        // there may be space in metaslabs that are disabled for a moment
+        let Some(_all_enabled) = self.disabled.wait(enabled) else { return Err(AllocError::NoSpace) };
+        let done = out.len() - before;
+        self.allocate_all(req, psizes.get(done..).unwrap_or_default(), out)
+    }
+
+    fn allocate_all(&self, req: &SpaceRequest<'_>, psizes: &[u64], out: &mut Vec<Dva>) -> Result<(), AllocError> {
         let tops = self.tops.read();
         let mut run = Run { asizes: Vec::new(), offsets: Vec::new() };
         let done = out.len();

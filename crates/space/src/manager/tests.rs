@@ -256,3 +256,88 @@ fn what_a_log_device_does_not_take_goes_elsewhere() {
     mgr.free(1, 0, 4096, false).unwrap();
     assert_eq!(mgr.vdevs(), [0, 1]);
 }
+
+#[test]
+fn nothing_is_allocated_from_a_disabled_metaslab() {
+    let mgr = manager([top(0, Class::Normal, 4, 20)]);
+    let first = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+    let id = (first.offset() >> 20) as u32;
+    let disabled = mgr.disable((0, id)).unwrap().unwrap();
+    assert_eq!((disabled.free.total(), disabled.was_used), ((1 << 20) - 4096, false));
+    assert!(!disabled.free.intersects(first.offset()..first.offset() + 4096));
+    for _ in 0..3 * 256 {
+        let dva = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+        assert_ne!((dva.offset() >> 20) as u32, id, "also the allocator that had it takes another");
+    }
+    // disabled twice, it stays disabled until both have ended
+    let again = mgr.disable((0, id)).unwrap().unwrap();
+    drop(disabled);
+    assert!(mgr.with((0, id), |ms| ms.limit()).unwrap() == 0);
+    drop(again);
+    let back = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+    assert_eq!((back.offset() >> 20) as u32, id, "all others are full");
+    assert!(mgr.disable((0, 99)).unwrap().is_none());
+}
+
+#[test]
+fn an_allocation_waits_for_space_that_is_disabled() {
+    let mgr = manager([top(0, Class::Normal, 1, 20)]);
+    let disabled = mgr.disable((0, 0)).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| mgr.allocate(&request(Class::Normal), 4096));
+        while !disabled.is_wanted() {
+            std::thread::yield_now();
+        }
+        assert!(mgr.disable((0, 0)).unwrap().is_none(), "none is disabled while one waits");
+        drop(disabled);
+        waits.join().unwrap().unwrap();
+    });
+    assert!(mgr.disable((0, 0)).unwrap().is_some());
+    // what fits nowhere fails without a wait
+    assert!(matches!(mgr.allocate(&request(Class::Normal), 2 << 20), Err(AllocError::NoSpace)));
+}
+
+#[test]
+fn only_so_many_metaslabs_of_a_vdev_are_disabled() {
+    let mgr = manager([top(0, Class::Normal, 8, 20), top(1, Class::Normal, 8, 20)]);
+    let three: Vec<_> = (0..3).map(|n| mgr.disable((0, n)).unwrap().unwrap()).collect();
+    assert!(mgr.disable((0, 3)).unwrap().is_none());
+    assert!(mgr.disable((0, 1)).unwrap().is_some() && mgr.disable((1, 3)).unwrap().is_some());
+    drop(three);
+    assert!(mgr.disable((0, 3)).unwrap().is_some());
+}
+
+#[test]
+fn what_is_freed_is_kept_for_a_trim_until_it_is_allocated_again() {
+    let mgr = manager([top(0, Class::Normal, 1, 20)]);
+    mgr.keep_freed(true);
+    let txg = |txg: u64| SpaceRequest { txg: Txg(txg), ..request(Class::Normal) };
+    let synced = |txg: u64| {
+        for id in mgr.start_pass(Txg(txg)).unwrap() {
+            mgr.with(id, |ms| {
+                let work = ms.take_work(Txg(txg));
+                ms.pass_done(work).unwrap();
+            });
+        }
+        mgr.sync_done(Txg(txg), Txg(u64::MAX)).unwrap();
+    };
+    let (first, second) = (mgr.allocate(&txg(1), 4096).unwrap(), mgr.allocate(&txg(1), 4096).unwrap());
+    synced(1);
+    mgr.free(0, first.offset(), 4096, false).unwrap();
+    mgr.free(0, second.offset(), 4096, false).unwrap();
+    let freed = || mgr.with((0, 0), |ms| ms.has_freed()).unwrap();
+    (2..=3).for_each(|n| {
+        synced(n);
+        assert!(!freed(), "what was freed in a txg that can still be opened, in txg {n}");
+    });
+    synced(4);
+    assert!(freed());
+    mgr.claim(0, second.offset(), 4096, Txg(5)).unwrap();
+    let taken: Vec<_> = mgr.disable((0, 0)).unwrap().unwrap().take_freed().iter().collect();
+    assert!(taken.len() == 1 && taken[0] == (first.offset()..first.offset() + 4096));
+    assert!(!freed());
+    mgr.keep_freed(false);
+    mgr.free(0, second.offset(), 4096, false).unwrap();
+    (5..9).for_each(synced);
+    assert!(!freed());
+}

@@ -156,6 +156,7 @@ impl SpaceManager {
         });
         for ms in &top.metaslabs {
             let mut ms = ms.lock();
+            ms.keep_freed(self.keeps_freed.load(Relaxed));
             let group = top.group(ms.id());
             group.update(&ms);
             if ms.is_new() {

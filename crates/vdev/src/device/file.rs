@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::direct::{Direct, write_through};
-use super::{Access, Device, DeviceKind, Mode, Way, raw, read_only, within};
+use super::{Access, Device, DeviceKind, Discards, Mode, Way, raw, read_only, within};
 use crate::{Error, sync_names};
 
 /// A regular file or a block device.
@@ -247,17 +247,21 @@ pub fn lock_holder(file: &File) -> String {
     }
 }
 
+/// A number that the system tells of the queue of a block device.
+fn queue_number(file: &File, name: &str) -> Option<u64> {
+    let device = file.metadata().ok()?.rdev();
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    // the queue is the disk's; a partition's folder lies in that of its disk
+    let place = format!("/sys/dev/block/{major}:{minor}");
+    let paths = [format!("{place}/queue/{name}"), format!("{place}/../queue/{name}")];
+    let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
+    text.trim().parse().ok()
+}
+
 /// The sectors of a block device, as the system tells them.
 fn block_kind(file: &File) -> DeviceKind {
     let shift = |name: &str| {
-        let device = file.metadata().ok()?.rdev();
-        let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
-        // the queue is the disk's; a partition's folder lies in that of its disk
-        let place = format!("/sys/dev/block/{major}:{minor}");
-        let text = [format!("{place}/queue/{name}"), format!("{place}/../queue/{name}")]
-            .iter()
-            .find_map(|path| std::fs::read_to_string(path).ok())?;
-        let bytes: u64 = text.trim().parse().ok()?;
+        let bytes = queue_number(file, name)?;
         (bytes.is_power_of_two() && bytes >= 512).then(|| u64::from(bytes.trailing_zeros()))
     };
     let logical_ashift = shift("logical_block_size").unwrap_or(9);
@@ -332,6 +336,26 @@ impl Device for FileDevice {
         }
         within(self.size(), offset, usize::try_from(len).unwrap_or(usize::MAX))?;
         if len == 0 { Ok(()) } else { raw::discard(&self.file, self.kind.is_block, offset, len) }
+    }
+
+    fn discard_securely(&self, offset: u64, len: u64) -> io::Result<()> {
+        if !self.writable {
+            return Err(read_only());
+        }
+        if !self.kind.is_block {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        within(self.size(), offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        if len == 0 { Ok(()) } else { raw::discard_securely(&self.file, [offset, len]) }
+    }
+
+    fn discards(&self) -> Discards {
+        if !self.kind.is_block {
+            // as OpenZFS takes it for granted; whether the file system can, the first one tells
+            return Discards { plainly: true, securely: false };
+        }
+        let bytes = queue_number(&self.file, "discard_max_bytes").unwrap_or(0);
+        Discards { plainly: bytes > 0, securely: self.writable && raw::has_secure_discard(&self.file) }
     }
 
     fn refresh_size(&self) -> io::Result<u64> {

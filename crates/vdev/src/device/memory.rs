@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use super::{Access, Device, read_only, within};
+use super::{Access, Device, Discards, read_only, within};
 use crate::Error;
 
 /// The prefix of names of devices in memory.
@@ -162,6 +162,10 @@ impl Device for MemoryDevice {
         // a range that is not there fails before this many zeros are made
         within(self.size(), offset, usize::try_from(len).unwrap_or(usize::MAX))?;
         self.write_at(offset, &vec![0; len as usize])
+    }
+
+    fn discards(&self) -> Discards {
+        Discards { plainly: true, securely: false }
     }
 
     fn is_gone(&self) -> bool {

@@ -124,6 +124,15 @@ impl DeviceKind {
     pub const FILE: DeviceKind = DeviceKind { is_block: false, logical_ashift: 9, physical_ashift: 9 };
 }
 
+/// The ways in which a device discards (OpenZFS: `vdev_has_trim`, `vdev_has_securetrim`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Discards {
+    /// As [`Device::discard`] does.
+    pub plainly: bool,
+    /// As [`Device::discard_securely`] does.
+    pub securely: bool,
+}
+
 /// A leaf's store: a file, a block device, memory.
 ///
 /// Neither reading nor writing needs exclusive access: one device serves any number of threads.
@@ -195,6 +204,20 @@ pub trait Device: Send + Sync + Debug {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// As [`Device::discard`], and nobody can get at the bytes any more (OpenZFS: `ZIO_TRIM_SECURE`).
+    ///
+    /// # Errors
+    /// As [`Device::discard`].
+    fn discard_securely(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The ways in which it discards, if it is open for writing.
+    fn discards(&self) -> Discards {
+        Discards::default()
     }
 
     /// Asks the system for the size of the device, which may have changed. From now on [`Device::size`] is that.

@@ -14,6 +14,8 @@
 mod maps;
 mod permutations;
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -172,6 +174,31 @@ impl Draid {
             place: (group * self.group_width()) % disks,
             disks,
             offset: sector << extent.ashift,
+        }
+    }
+
+    /// The children that hold data, on the whole: those that no distributed spare takes.
+    pub(crate) const fn disks(&self) -> u64 {
+        self.width - self.spares
+    }
+
+    /// Calls `each` with the ranges of child `child`, behind its labels, that the whole rows in a range of the vdev cover, in order (OpenZFS:
+    /// `vdev_draid_xlate`).
+    pub(crate) fn child_ranges(&self, child: usize, range: Range<u64>, ashift: u32, each: &mut dyn FnMut(Range<u64>)) {
+        let row = self.group_width() << ashift;
+        let (mut at, end) = (range.start.div_ceil(row) * row, range.end / row * row);
+        while at < end {
+            let group_end = (at / self.group_size() + 1).saturating_mul(self.group_size()).min(end);
+            let start = self.group_start(Extent { offset: at, size: 0, ashift });
+            let len = (group_end - at) / self.group_width();
+            let place = (0..self.group_width())
+                .find(|c| self.permutations.child(start.permutation, (start.place + c) % start.disks) == child);
+            if let Some(c) = place {
+                // the group goes on at the front of the next row
+                let from = start.offset + if start.place + c >= start.disks { ROW_HEIGHT } else { 0 };
+                each(from..from + len);
+            }
+            at = group_end;
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use super::{Direction, IoClass, Request};
-use crate::device::{Device, DeviceKind};
+use crate::device::{Device, DeviceKind, Discards};
 use crate::{Error, Leaf};
 
 /// The device of a leaf; its reads and writes are sync requests of the queue.
@@ -61,6 +61,16 @@ impl Device for Queued<'_> {
         let (class, direction) = (IoClass::Trim, Direction::Write);
         let request = Request { class, direction, offset, len, aggregated: false };
         self.leaf.run(&self.device, request, |device| device.discard(offset, len))
+    }
+
+    fn discard_securely(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (class, direction) = (IoClass::Trim, Direction::Write);
+        let request = Request { class, direction, offset, len, aggregated: false };
+        self.leaf.run(&self.device, request, |device| device.discard_securely(offset, len))
+    }
+
+    fn discards(&self) -> Discards {
+        self.device.discards()
     }
 
     fn refresh_size(&self) -> io::Result<u64> {

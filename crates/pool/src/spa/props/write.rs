@@ -120,6 +120,9 @@ impl Spa {
         if name == "failmode" {
             self.suspension.set_failmode(value.number().unwrap_or(0));
         }
+        if name == "autotrim" {
+            self.set_autotrim(value.number() == Some(1));
+        }
         if name == "dedup_table_quota" {
             self.dedup.set_quota(value.number().unwrap_or(u64::MAX));
         }

@@ -64,6 +64,11 @@ impl Spa {
         }
     }
 
+    /// Returns whether a resilver is about to begin by itself.
+    pub(crate) fn is_resilver_wanted(&self) -> bool {
+        self.scanner.resilver_wanted.load(Ordering::Acquire)
+    }
+
     /// Begins a resilver that is wanted, unless it has to wait. To be called by the task of scans between two slices.
     ///
     /// # Errors
