@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::diagnosis::{Diagnosis, Thresholds, Verdict};
 use crate::dtl::Dtl;
 use crate::errors::ErrorCounters;
+use crate::growth::Size;
 use crate::queue::{Direction, IoClass, Queue, Queued, Request};
 use crate::slot::{Health, Slot};
 use crate::status::{VdevAux, VdevState};
@@ -58,12 +59,14 @@ pub struct Leaf {
     /// Held over a flush: who comes meanwhile has perhaps written what it brings to stable storage, and waits.
     flushing: Mutex<()>,
     dtl: Dtl,
+    pub(crate) size: Size,
 }
 
 impl Leaf {
     /// `present`: it counts as there though it has no device of its own.
     pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Leaf {
         let health = Health::at_open(config, present || device.is_some());
+        let size = Size::of(device.as_deref());
         Leaf {
             identity: ArcSwap::from_pointee(own_part(config)),
             index,
@@ -80,6 +83,7 @@ impl Leaf {
             carried_flushes: AtomicU64::new(0),
             flushing: Mutex::new(()),
             dtl: Dtl::default(),
+            size,
         }
     }
 
@@ -253,6 +257,7 @@ impl Leaf {
     /// Uses `device` from now on, if it has none. Returns whether it had none.
     pub(crate) fn fill(&self, device: Arc<dyn Device>) -> bool {
         self.forgive();
+        self.size.reopened(device.size());
         self.slot.fill(self.health_in_use(), device)
     }
 
@@ -392,9 +397,9 @@ impl Leaf {
             return self.lose(device, Health::new(VdevState::Removed, VdevAux::None));
         }
         let before = device.size();
-        if let Ok(size) = device.refresh_size()
-            && size < before
-        {
+        let Ok(size) = device.refresh_size() else { return };
+        self.size.grew(before, size);
+        if size < before {
             if self.slot.holds(device) {
                 self.slot.note_error(format!("has shrunk from {before} to {size} bytes"));
             }

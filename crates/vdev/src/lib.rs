@@ -70,6 +70,7 @@ mod dtl;
 mod error;
 mod errors;
 mod gf;
+mod growth;
 pub mod import;
 mod indirect;
 pub mod label;

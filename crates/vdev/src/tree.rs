@@ -252,7 +252,7 @@ impl VdevTree {
                 return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
             }
             let predecessor = before.and_then(|tree| Some((tree, tree.tops.get(id)?)));
-            tops.push(match predecessor.filter(|(_, top)| top.config().has_shape_of(child)) {
+            tops.push(match predecessor.filter(|(_, top)| top.config().asize == child.asize && top.config().has_shape_of(child)) {
                 Some((tree, top)) => {
                     let shared =
                         top.config().walk().filter_map(|vdev| Some((vdev.guid, tree.leaf(vdev.guid)?.clone())));

@@ -13,6 +13,7 @@
 
 mod maps;
 mod permutations;
+mod sizes;
 
 use smallvec::SmallVec;
 
@@ -21,6 +22,7 @@ use crate::config::VdevConfig;
 use crate::raidz::{CHILDREN_MAX, PARITY_MAX};
 use crate::stripe::{Column, Extent, Row, StripeMap, physical};
 use permutations::Permutations;
+pub(crate) use sizes::Sizes;
 
 /// Height of a row in bytes: the largest block.
 const ROW_HEIGHT: u64 = 16 << 20;

@@ -106,7 +106,7 @@ pub(super) fn top_space(
         metaslabs,
         data_children,
         allocatable: !config.removing && config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) == 0,
-        layout: Box::new(VdevLayout(top.clone())),
+        layout: Arc::new(VdevLayout(top.clone())),
     })
 }
 
