@@ -99,16 +99,16 @@ impl VdevTree {
         size_of(vdev, &|leaf| self.leaf(leaf).filter(|leaf| leaf.has_device()).map(|leaf| leaf.asize()))
     }
 
-    /// The bytes that a vdev below or at top-level vdev `top` would gain, in whole metaslabs (OpenZFS: `vs_esize`).
+    /// The bytes that `vdev`, at or below top-level vdev `top`, would gain, in whole metaslabs (OpenZFS: `vs_esize`).
     #[must_use]
-    pub fn growth(&self, top: &TopVdev, vdev: Guid) -> u64 {
+    pub fn growth(&self, top: &TopVdev, vdev: &VdevConfig) -> u64 {
         let config = top.config();
-        let of = |vdev: &VdevConfig| {
+        let gain = || {
             let unit = 1u64.checked_shl(u32::try_from(config.ms_shift).ok().filter(|shift| *shift > 0)?)?;
             let used = if vdev.guid == top.guid() { config.asize } else { self.asize_in_use(vdev)? };
             Some(self.max_asize(vdev)?.checked_sub(used)? / unit * unit)
         };
-        config.walk().find(|below| below.guid == vdev).and_then(of).unwrap_or(0)
+        gain().unwrap_or(0)
     }
 
     /// Uses all of the devices of a vdev from now on; of all, if none is named.
@@ -157,7 +157,7 @@ fn size_of(vdev: &VdevConfig, of_leaf: &dyn Fn(Guid) -> Option<u64>) -> Option<u
         kind if kind.is_mirror_like() => smallest(),
         // a child that is being added does not count until all is moved
         VdevType::Raidz if all() => smallest()?.checked_mul(width.saturating_sub(u64::from(vdev.raidz_expanding))),
-        VdevType::Draid if all() => draid::Sizes::of(vdev)?.asize(smallest()?),
+        VdevType::Draid if all() => draid::Sizes::of(vdev).asize(smallest()?),
         _ => None,
     }
 }
@@ -203,16 +203,18 @@ mod tests {
         let (tree, devices) = tree("mirror 0 1");
         let top = tree.tops().first().unwrap();
         let leaves: Vec<Guid> = top.config().leaves().map(|leaf| leaf.guid).collect();
+        let first = top.config().leaves().next().unwrap();
+        let growth = |vdev: &VdevConfig| tree.growth(top, vdev);
         devices.first().unwrap().grow(512 * MIB);
         assert!(!tree.has_new_ends(), "nobody has looked");
         tree.look();
         assert!(tree.has_new_ends());
-        assert_eq!(tree.growth(top, *leaves.first().unwrap()), 256 * MIB);
+        assert_eq!(growth(first), 256 * MIB);
         tree.use_whole_devices(leaves.first().copied());
-        assert_eq!((tree.growth(top, top.guid()), tree.grown()), (0, vec![]), "the other one is as small as before");
+        assert_eq!((growth(top.config()), tree.grown()), (0, vec![]), "the other one is as small as before");
         devices.get(1).unwrap().grow(400 * MIB);
         tree.look();
-        assert_eq!((tree.growth(top, top.guid()), tree.grown()), (144 * MIB, vec![]), "it is not used");
+        assert_eq!((growth(top.config()), tree.grown()), (144 * MIB, vec![]), "it is not used");
         tree.use_whole_devices(Some(top.guid()));
         assert_eq!(tree.grown(), [(0, room_for_blocks(400 * MIB))]);
         tree.leaf(*leaves.first().unwrap()).unwrap().take_offline(true);

@@ -48,6 +48,7 @@ mod detach;
 mod devices;
 mod dtl;
 pub(crate) mod errlog;
+mod expand;
 pub mod events;
 pub mod feature;
 pub(crate) mod frees;

@@ -21,20 +21,19 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// The numbers of a configuration; `None` if there is no such dRAID.
-    pub(crate) fn of(config: &VdevConfig) -> Option<Sizes> {
-        super::Draid::new(config).ok()?;
+    /// The numbers of a configuration.
+    pub(crate) fn of(config: &VdevConfig) -> Sizes {
         let width = config.children.len() as u64;
-        Some(Sizes {
+        Sizes {
             width,
             children: config.draid_nchildren.unwrap_or(width),
-            group_width: config.draid_ndata + config.nparity,
+            group_width: config.draid_ndata.saturating_add(config.nparity),
             spares: config.draid_nspares,
             groups: config.draid_ngroups,
-        })
+        }
     }
 
-    /// Its bytes, if the smallest of its children has `smallest` (OpenZFS: `vdev_draid_open`).
+    /// Its bytes, if the smallest of its children has `smallest`; `None` for a dRAID that cannot be (OpenZFS: `vdev_draid_open`).
     pub(crate) fn asize(self, smallest: u64) -> Option<u64> {
         let rows = smallest.saturating_sub(RESERVE) / ROW_HEIGHT;
         let disks = self.width.saturating_sub(self.spares);
@@ -45,6 +44,6 @@ impl Sizes {
         }
         // whole slices, where several lie side by side
         let slice = group.checked_mul(self.groups).filter(|slice| *slice > 0)?;
-        (groups * group / slice).checked_mul(slice)
+        (groups.checked_mul(group)? / slice).checked_mul(slice)
     }
 }

@@ -3,6 +3,7 @@
 //! Maps are read when their metaslabs are first used. Logs are read all at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use base::{ObjectId, Txg, pump};
