@@ -113,6 +113,7 @@ impl Ioc {
             | Ioc::VdevSetState
             | Ioc::PoolExport
             | Ioc::PoolDestroy
+            | Ioc::PoolReguid
             | Ioc::VdevSetProps
             | Ioc::PoolCreate
             | Ioc::VdevAdd
@@ -244,6 +245,7 @@ impl Ioc {
             | Ioc::PoolDiscardCheckpoint
             | Ioc::PoolSetProps
             | Ioc::PoolUpgrade
+            | Ioc::PoolReguid
             | Ioc::VdevSetState
             | Ioc::PoolCondense
             | Ioc::VdevSetProps

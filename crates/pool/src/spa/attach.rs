@@ -127,7 +127,8 @@ impl Spa {
         Ok(is_spare.then_some(guid))
     }
 
-    fn new_guid(&self) -> Guid {
+    /// Returns a guid that no vdev of the pool has.
+    pub(crate) fn new_guid(&self) -> Guid {
         loop {
             let guid = Guid(self.env().random_u64());
             if guid.0 != 0 && self.tree().config().walk().all(|vdev| vdev.guid != guid) {

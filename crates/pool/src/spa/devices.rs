@@ -58,7 +58,7 @@ impl Spa {
             let found = paths.iter().flatten().find_map(|path| (self.hooks.open_device)(path).ok());
             if let Some(device) = found {
                 // a device that is not the right one leaves its reason with the leaf
-                any |= tree.reopen(leaf, device, self.guid, last).is_ok();
+                any |= tree.reopen(leaf, device, tree.config().guid, last).is_ok();
             }
         }
         any

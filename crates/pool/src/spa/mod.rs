@@ -66,6 +66,7 @@ mod pool_name;
 pub mod prop;
 mod props;
 mod readers;
+mod reguid;
 mod remove_vdev;
 mod scan;
 mod surgery;
@@ -314,7 +315,7 @@ impl Spa {
         &self.name
     }
 
-    /// The pool's guid.
+    /// The pool's guid, as it was opened: see [`Spa::change_guid`].
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid

@@ -70,6 +70,8 @@ pub struct FoundDevice {
     pub label: Label,
     /// How many of its four labels say the same leaf.
     pub labels: usize,
+    /// The best of those labels of the same leaf that say another pool: the writing of its labels was cut short when the pool got another identity.
+    pub(crate) other: Option<Box<Label>>,
 }
 
 /// A pool, as far as its devices were found.

@@ -59,7 +59,9 @@ pub(crate) fn device(path: PathBuf, device: Arc<dyn Device>) -> Option<FoundDevi
     let leaf = labels.iter().find(|label| count(label) == most).map(same)?;
     // of equal labels the last that `max_by_key` meets is taken: go backwards to have the first
     let best = labels.iter().rev().filter(|label| same(label) == leaf).max_by_key(|label| label.txg())?;
-    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, device, path })
+    let elsewhere = |label: &&Label| label.guid() == best.guid() && label.pool_guid() != best.pool_guid();
+    let other = labels.iter().filter(elsewhere).max_by_key(|label| label.txg()).cloned().map(Box::new);
+    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, other, device, path })
 }
 
 /// Whether the trailer of label `index` has its magic number: a small read that spares a large one on most files of a folder.
