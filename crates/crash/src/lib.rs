@@ -40,7 +40,7 @@ pub mod compare;
 mod cut;
 mod driver;
 pub mod fsynced;
-pub mod grow;
+pub mod config_changes;
 pub mod model;
 mod overlay;
 mod plug;
