@@ -37,10 +37,10 @@
 
 mod chores;
 pub mod compare;
+pub mod config_changes;
 mod cut;
 mod driver;
 pub mod fsynced;
-pub mod config_changes;
 pub mod model;
 mod overlay;
 mod plug;

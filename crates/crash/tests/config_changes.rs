@@ -3,8 +3,8 @@
 //! `ZUSE_CUTS` sets the total number of cuts, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to reproduce it.
 #![allow(clippy::unwrap_used)]
 
-use crash::pools::{NAME, Shape};
 use crash::config_changes::{Change, check, record};
+use crash::pools::{NAME, Shape};
 use crash::{Cut, Cutter, number_from_env, report, try_cuts};
 use vdev::Device;
 
@@ -43,7 +43,8 @@ fn cut(shape: &Shape, change: Change) {
             safe.take(JUDGED).for_each(|cut| judge(name, cut, &mut Cutter::new(&tape)));
         }
         let failures = try_cuts(&tape, cuts, 2, &|state| check(state, change, &journal));
-        let again = |cut| format!("ZUSE_SEED={seed} ZUSE_CUT={cut} cargo test -p zuse-crash --test config_changes {name}");
+        let again =
+            |cut| format!("ZUSE_SEED={seed} ZUSE_CUT={cut} cargo test -p zuse-crash --test config_changes {name}");
         assert!(failures.is_empty(), "{name}, seed {seed}: {}", report(&failures, &again));
         left -= count;
         if left == 0 || one.is_some() {

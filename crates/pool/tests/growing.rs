@@ -15,7 +15,8 @@ const MIB: u64 = 1 << 20;
 
 /// The pool `t` of these words, over devices `a`, `b` and so on of these sizes in MiB.
 fn pool(words: &str, sizes: &[u64]) -> (Arc<Spa>, Vec<Arc<Growing>>) {
-    let disks: Vec<_> = ["a", "b", "c", "d"].iter().zip(sizes).map(|(name, size)| Arc::new(Growing::new(name, size * MIB))).collect();
+    let disks: Vec<_> =
+        ["a", "b", "c", "d"].iter().zip(sizes).map(|(name, size)| Arc::new(Growing::new(name, size * MIB))).collect();
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
     let open = |path: &str| disks.iter().find(|disk| disk.name() == path).map(|disk| disk.clone() as Arc<dyn Device>);
     let (hooks, options) = (hooks(), LayoutOptions { ashift: Some(12), ..LayoutOptions::default() });

@@ -123,10 +123,12 @@ impl VdevTree {
     #[must_use]
     pub fn grown(&self) -> Vec<(u64, u64)> {
         let count = |top: &TopVdev, asize: u64| {
-            u32::try_from(top.config().ms_shift).ok().filter(|shift| *shift > 0).and_then(|shift| asize.checked_shr(shift))
+            u32::try_from(top.config().ms_shift)
+                .ok()
+                .filter(|shift| *shift > 0)
+                .and_then(|shift| asize.checked_shr(shift))
         };
-        let may_grow =
-            |top: &&TopVdev| top.is_concrete() && !top.config().removing && !top.config().raidz_expanding;
+        let may_grow = |top: &&TopVdev| top.is_concrete() && !top.config().removing && !top.config().raidz_expanding;
         let grown = self.tops().iter().filter(may_grow).filter_map(|top| {
             let asize = self.asize_in_use(top.config())?;
             (count(top, asize)? > count(top, top.config().asize)?).then_some((top, asize))

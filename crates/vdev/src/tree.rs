@@ -252,15 +252,19 @@ impl VdevTree {
                 return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
             }
             let predecessor = before.and_then(|tree| Some((tree, tree.tops.get(id)?)));
-            tops.push(match predecessor.filter(|(_, top)| top.config().asize == child.asize && top.config().has_shape_of(child)) {
-                Some((tree, top)) => {
-                    let shared =
-                        top.config().walk().filter_map(|vdev| Some((vdev.guid, tree.leaf(vdev.guid)?.clone())));
-                    leaves.opened.extend(shared);
-                    top.clone()
-                }
-                None => TopVdev::open(child, &mut leaves, predecessor.map(|(_, top)| top))?,
-            });
+            tops.push(
+                match predecessor
+                    .filter(|(_, top)| top.config().asize == child.asize && top.config().has_shape_of(child))
+                {
+                    Some((tree, top)) => {
+                        let shared =
+                            top.config().walk().filter_map(|vdev| Some((vdev.guid, tree.leaf(vdev.guid)?.clone())));
+                        leaves.opened.extend(shared);
+                        top.clone()
+                    }
+                    None => TopVdev::open(child, &mut leaves, predecessor.map(|(_, top)| top))?,
+                },
+            );
         }
         let Leaves { opened: mut leaves, next: next_leaf, .. } = leaves;
         leaves.sort_by_key(|(_, leaf)| leaf.index());

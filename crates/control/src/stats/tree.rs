@@ -9,7 +9,8 @@ use nvlist::NvList;
 use ondisk::label::key;
 use pool::{AllocClass, Error, Pool, Spa};
 use vdev::{
-    FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, TopVdev, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree,
+    FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, TopVdev, VdevConfig, VdevErrors, VdevState, VdevStatus,
+    VdevTree,
 };
 
 use super::figures::{self, Counted};
