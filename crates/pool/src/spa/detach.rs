@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOOKS: u32 = 2000;
 
 /// A device that was detached.
-pub(crate) struct Detached {
+struct Detached {
     /// Its configuration, and that of its top-level vdev, as they were.
     vdev: NvList,
     top: NvList,
@@ -130,8 +130,7 @@ fn unspared(parent: &VdevConfig, leaving: &VdevConfig) -> Option<Guid> {
     (is_first && is_spare(last) && last.kind != VdevType::DraidSpare).then_some(last.guid)
 }
 
-/// Takes a device out of its mirror in the txg that is being synced.
-pub(crate) fn detach(cx: &TaskCx<'_>, guid: Guid, unspared: Option<Guid>) -> Result<Detached, Error> {
+fn detach(cx: &TaskCx<'_>, guid: Guid, unspared: Option<Guid>) -> Result<Detached, Error> {
     let spa = cx.spa;
     let gone = || Error::Vdevs(VdevRefusal::NoVdev);
     if spa.tree().is_required(guid) {

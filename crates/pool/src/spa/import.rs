@@ -142,7 +142,7 @@ impl Spa {
         }
         // write a txg at once, so that this state is the newest
         let rewound = uberblock.txg < newest;
-        let changed = exported || rewound || options.open.assemble.is_some() || nv != *pool.config();
+        let changed = exported || rewound || nv != *pool.config();
         let mut txgs = uberblock.txg;
         if options.rewind || options.open.txg.is_some() {
             // abandoned newer states must not come back: the next txg is above them

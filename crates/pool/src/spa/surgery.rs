@@ -121,7 +121,7 @@ pub(crate) fn take_out(root: &mut NvList, guid: Guid) -> Option<TakenOut> {
 }
 
 /// Moves what belongs to a top-level place. The txg in which the vdev was made stays with both.
-pub(crate) fn move_place(from: &mut NvList, to: &mut NvList) {
+fn move_place(from: &mut NvList, to: &mut NvList) {
     for name in OF_TOP {
         if let Some(value) = from.get(name).cloned() {
             if name != key::CREATE_TXG {

@@ -73,8 +73,6 @@ pub struct OpenOptions {
     pub space_maps: bool,
     /// Upper limit of the cache in bytes.
     pub arc_bytes: u64,
-    /// The configuration of a pool that is made of devices of another one: it takes the place of that in the MOS (OpenZFS: `SPA_IMPORT_ASSEMBLE`).
-    pub assemble: Option<Arc<NvList>>,
 }
 
 impl Default for OpenOptions {
@@ -90,7 +88,6 @@ impl Default for OpenOptions {
             altroot: None,
             space_maps: true,
             arc_bytes: tunable::ZFS_ARC_MAX.get(),
-            assemble: None,
         }
     }
 }
@@ -173,10 +170,7 @@ fn load(
     let config_object = mos
         .id_of("config")?
         .ok_or_else(|| Error::corrupt(ObjectId::POOL_DIRECTORY, "the MOS directory has no 'config'"))?;
-    let config = match &options.assemble {
-        Some(config) => NvList::clone(config),
-        None => mos.nvlist(config_object, "pool configuration")?,
-    };
+    let config = mos.nvlist(config_object, "pool configuration")?;
     let guid = config.require_u64(key::POOL_GUID).map_err(config_error)?;
     if Guid(guid) != candidate.guid {
         return Err(Error::corrupt(config_object, format!("the MOS belongs to the pool with guid {guid}")));
