@@ -30,7 +30,8 @@ impl Lab {
     fn fill(&self, name: &str, mib: usize) {
         let mut file = std::fs::File::create(self.dir.path().join("source")).unwrap();
         file.write_all(&base::Env::noise(mib as u64, mib << 20)).unwrap();
-        self.ok(&format!("cp /source tank:/{name}"));
+        let copied = self.session.run(&["cp", &self.path("source"), &format!("tank:/{name}")]);
+        assert_eq!(copied.code, 0, "{copied:?}");
         std::fs::remove_file(self.dir.path().join("source")).unwrap();
     }
 }

@@ -49,7 +49,7 @@ fn a_pool_gets_another_identity_and_keeps_what_is_known_of_it() {
         if judge::tool("zhack").is_some() {
             judge::imports_in_place(lab.dir.path(), "tank").unwrap_or_else(|e| panic!("{vdevs}: {e}"));
         }
-        lab.ok(&format!("zpool import -d {} 4711", lab.dir()));
+        lab.ok("zpool import -d /. 4711");
         assert_eq!(lab.ok("zfs list -Ho name -r tank"), "tank\ntank/fs\ntank/more\n");
         lab.export_and_judge("tank");
     }
@@ -63,7 +63,7 @@ fn a_copy_of_a_pool_is_imported_beside_it() {
     lab.ok("zpool sync tank");
     std::fs::copy(lab.path("a"), lab.path("copy/a")).unwrap();
     lab.ok("zpool reguid tank");
-    lab.ok(&format!("zpool import -f -d {} tank other", lab.path("copy")));
+    lab.ok("zpool import -f -d /copy tank other");
     assert_eq!(lab.ok("zpool list -Ho name"), "other\ntank\n");
     let other = lab.ok("zpool get -Hpo value guid other");
     lab.fails(&format!("zpool reguid -g {} tank", other.trim()), 1, "cannot reguid 'tank': pool already exists");
