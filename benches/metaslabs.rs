@@ -75,7 +75,7 @@ fn manager(fragmented: bool) -> Result<SpaceManager, AllocError> {
         metaslabs: (0..METASLABS).map(metaslab).collect(),
         data_children: 1,
         allocatable: true,
-        layout: Box::new(Sectors),
+        layout: std::sync::Arc::new(Sectors),
     };
     space.add_top(top, Txg(0));
     if fragmented {

@@ -92,7 +92,7 @@ pub(crate) fn log_and_close(spa: &Arc<Spa>) -> Result<(), pool::Error> {
 }
 
 /// The command line as the history has it: the tool, its verb, its arguments (OpenZFS: `zfs_save_arguments`).
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let args = console::argv();
     let name = |arg: &OsStr| Path::new(arg).file_name().map(|name| name.to_string_lossy().into_owned());
     let is_tool = |arg: &OsString| matches!(name(arg).as_deref(), Some("zpool" | "zfs"));

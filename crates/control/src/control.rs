@@ -154,6 +154,7 @@ impl Control {
             Ioc::VdevSetState => self.vdev_set_state(input),
             Ioc::PoolExport => self.leave(input, Spa::export),
             Ioc::PoolDestroy => self.leave(input, Spa::destroy),
+            Ioc::PoolReguid => self.pool_reguid(input),
             Ioc::PoolCondense => self.pool_condense(input),
             Ioc::VdevSetProps => self.vdev_set_props(input),
             Ioc::Create => self.create(name, input),

@@ -32,6 +32,9 @@ pub enum Ioc {
     PoolExport,
     /// Marks the pool, after `message` is in its history, as destroyed, and closes it.
     PoolDestroy,
+    /// Gives the pool the identity `guid`, or a new one, with `message` in its history; answers with the `guid` that it has then. It has to be closed after that. OpenZFS's
+    /// request names it `zc_guid`.
+    PoolReguid,
     /// Of a pool: `condense_command` `start` begins to flush all that is in the `condense_type` `log_spacemap`, in the background; `cancel`
     /// ends that.
     PoolCondense,
@@ -271,7 +274,7 @@ const RECV_NEW: &[Key] = &[
 
 impl Ioc {
     /// All requests there are.
-    pub const ALL: [Ioc; 69] = [
+    pub const ALL: [Ioc; 70] = [
         Ioc::LogHistory,
         Ioc::PoolSync,
         Ioc::PoolCheckpoint,
@@ -283,6 +286,7 @@ impl Ioc {
         Ioc::VdevSetState,
         Ioc::PoolExport,
         Ioc::PoolDestroy,
+        Ioc::PoolReguid,
         Ioc::PoolCondense,
         Ioc::VdevSetProps,
         Ioc::PoolCreate,
@@ -358,6 +362,7 @@ impl Ioc {
             Ioc::VdevSetState => "vdev_set_state",
             Ioc::PoolExport => "pool_export",
             Ioc::PoolDestroy => "pool_destroy",
+            Ioc::PoolReguid => "pool_reguid",
             Ioc::PoolCondense => "condense",
             Ioc::VdevSetProps => "zpool_vdev_set_props",
             Ioc::PoolCreate => "pool_create",
@@ -477,6 +482,7 @@ impl Ioc {
                 | Ioc::VdevSetState
                 | Ioc::PoolExport
                 | Ioc::PoolDestroy
+                | Ioc::PoolReguid
                 | Ioc::PoolCreate
                 | Ioc::PoolImport
                 | Ioc::VdevAdd
@@ -552,6 +558,7 @@ impl Ioc {
             Ioc::PoolReopen => const { &[may("scrub_restart", BooleanValue)] },
             Ioc::VdevSetState => const { &[must("guid", Uint64), must("state", Uint64), may("flags", Uint64)] },
             Ioc::PoolExport | Ioc::PoolDestroy => const { &[may("message", String)] },
+            Ioc::PoolReguid => const { &[may("guid", Uint64), may("message", String)] },
             Ioc::PoolCondense => const { &[must("condense_command", String), must("condense_type", String)] },
             Ioc::VdevSetProps => const { &[must("vdevprops_set_vdev", Uint64), must("vdevprops_set_props", NvList)] },
             Ioc::Create => const { &[must("type", Int32), may("props", NvList), may("hidden_args", NvList)] },

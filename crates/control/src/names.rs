@@ -40,6 +40,7 @@ impl Ioc {
             | Ioc::VdevSetState
             | Ioc::PoolExport
             | Ioc::PoolDestroy
+            | Ioc::PoolReguid
             | Ioc::PoolCondense
             | Ioc::VdevSetProps
             | Ioc::PoolCreate

@@ -123,6 +123,7 @@ impl Ioc {
             | Ioc::VdevSetState
             | Ioc::PoolExport
             | Ioc::PoolDestroy
+            | Ioc::PoolReguid
             | Ioc::VdevSetProps
             | Ioc::PoolCreate
             | Ioc::VdevAdd
@@ -258,6 +259,7 @@ impl Ioc {
             | Ioc::PoolDiscardCheckpoint
             | Ioc::PoolSetProps
             | Ioc::PoolUpgrade
+            | Ioc::PoolReguid
             | Ioc::VdevSetState
             | Ioc::PoolCondense
             | Ioc::VdevSetProps

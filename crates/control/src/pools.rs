@@ -86,6 +86,20 @@ impl Control {
         self.done(end(&self.spa))
     }
 
+    /// Gives the pool another identity. Where file systems are mounted it could not be closed then.
+    pub(crate) fn pool_reguid(&self, input: &NvList) -> Result<NvList, Failed> {
+        if self.spa.has_users() {
+            return Err(Error::Opening(Errno::EBUSY, "pool is busy".into()).into());
+        }
+        let guid = self.spa.change_guid(input.get_u64("guid").map(Guid))?;
+        if let Some(message) = input.get_str("message") {
+            self.spa.log_history(self.caller.real_uid, message)?;
+        }
+        let mut out = NvList::new();
+        out.insert("guid", guid.0);
+        Ok(out)
+    }
+
     pub(crate) fn vdev_set_props(&self, input: &NvList) -> Result<NvList, Failed> {
         let vdev = Guid(input.get_u64("vdevprops_set_vdev").unwrap_or(0));
         let props = Props::decode(Some(require_list(input, "vdevprops_set_props")?))?.values;

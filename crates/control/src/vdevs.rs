@@ -20,6 +20,8 @@ const STATE_FAULTED: u64 = 5;
 const STATE_HEALTHY: u64 = 7;
 const OFFLINE_TEMPORARY: u64 = 1;
 const AUX_EXTERNAL_PERSIST: u64 = 17;
+/// The flag of a device that is put to use in all its size (`ZFS_ONLINE_EXPAND`).
+const ONLINE_EXPAND: u64 = 8;
 
 impl Control {
     pub(crate) fn vdev_add(&self, input: &NvList) -> Result<NvList, Failed> {
@@ -66,6 +68,7 @@ impl Control {
                 VdevState::Offline
             }
             STATE_FAULTED => self.spa.fault_vdev(guid, flags != AUX_EXTERNAL_PERSIST)?,
+            STATE_HEALTHY if flags & ONLINE_EXPAND != 0 => self.spa.expand_vdev(guid)?,
             STATE_HEALTHY => self.spa.online_vdev(guid)?,
             other => return Err(Error::Invalid(format!("no state {other} can be asked for")).into()),
         };

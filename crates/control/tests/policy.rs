@@ -18,6 +18,7 @@ const TABLE: &[(Ioc, &str, &str)] = &[
     (Ioc::VdevSetState, "config", "SR"),
     (Ioc::PoolExport, "config", "S"),
     (Ioc::PoolDestroy, "config", "S"),
+    (Ioc::PoolReguid, "config", "SR"),
     (Ioc::PoolCondense, "none", "SR"),
     (Ioc::VdevSetProps, "config", "SR"),
     (Ioc::PoolCreate, "config", ""),

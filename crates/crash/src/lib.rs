@@ -37,6 +37,7 @@
 
 mod chores;
 pub mod compare;
+pub mod config_changes;
 mod cut;
 mod driver;
 pub mod exchange;

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vdev::{Device, Discards, MemoryDevice};
@@ -78,13 +79,22 @@ impl Log {
 #[derive(Debug)]
 pub struct RecordingDevice {
     number: usize,
+    /// Its size as it is known, and as it is: both at most that of the image.
+    known: AtomicU64,
+    real: AtomicU64,
     image: MemoryDevice,
     log: Arc<Log>,
 }
 
 impl Device for RecordingDevice {
     fn size(&self) -> u64 {
-        self.image.size()
+        self.known.load(Ordering::Acquire)
+    }
+
+    fn refresh_size(&self) -> io::Result<u64> {
+        let real = self.real.load(Ordering::Acquire);
+        self.known.store(real, Ordering::Release);
+        Ok(real)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -174,7 +184,8 @@ impl<P> Recording<P> {
         let log = Arc::new(Log { limit, events: Mutex::default() });
         let device = |(number, disk): (usize, &Start)| {
             let image = MemoryDevice::writable_from(disk.to_vec()).named(disk.name.clone());
-            Arc::new(RecordingDevice { number, image, log: log.clone() })
+            let [known, real] = [image.size(), image.size()].map(AtomicU64::new);
+            Arc::new(RecordingDevice { number, known, real, image, log: log.clone() })
         };
         let devices = start.iter().enumerate().map(device).collect();
         Recording { start, devices, log, promises: Mutex::default() }
@@ -184,6 +195,16 @@ impl<P> Recording<P> {
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.devices.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
+    }
+
+    /// Lets all devices be of `size` bytes, of at most those that they were made with; `known` at once, else when somebody looks.
+    pub fn resize(&self, size: u64, known: bool) {
+        for device in &self.devices {
+            device.real.store(size.min(device.image.size()), Ordering::Release);
+            if known {
+                device.known.store(device.real.load(Ordering::Acquire), Ordering::Release);
+            }
+        }
     }
 
     /// Records that `txg` is safe from here on.

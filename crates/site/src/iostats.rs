@@ -352,6 +352,12 @@ pub fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
     });
 }
 
+/// Keeps the record of a pool that got another identity.
+pub(crate) fn rename(from: Guid, to: Guid) {
+    watched().iter_mut().filter(|one| one.pool == from).for_each(|one| one.pool = to);
+    drop(Folder::open().and_then(|folder| folder.rename(&name(from), &name(to))));
+}
+
 /// Forgets the record of a pool.
 pub fn forget(pool: Guid) {
     drop(Folder::open().and_then(|folder| folder.remove(&name(pool))));

@@ -48,6 +48,12 @@ pub fn of(guid: Guid) -> Option<Txg> {
     u64::from_str_radix(text.trim_end(), 16).ok().map(Txg)
 }
 
+/// Keeps the note of a pool that got another identity.
+pub(crate) fn rename(from: Guid, to: Guid) {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&from);
+    drop(Folder::open().and_then(|folder| folder.rename(&name(from), &name(to))));
+}
+
 /// Removes the note of a pool that is exported, or imported anew.
 pub fn forget(guid: Guid) {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&guid);

@@ -29,6 +29,8 @@ const RESERVE_TRIES: u32 = 1000;
 pub struct Imported {
     /// The pool's identity.
     pub guid: Guid,
+    /// The identity that a command is giving it, or was when it was killed.
+    pub next_guid: Option<Guid>,
     /// The name that it was imported under.
     pub name: String,
     /// Its name on disk.
@@ -124,7 +126,7 @@ pub fn all(warn: &dyn Fn(&str)) -> Result<Vec<Imported>, Error> {
         let path = dir.join(&name);
         match folder.read(&name) {
             Ok(bytes) => match decode(&bytes) {
-                Some(pool) => pools.push(pool),
+                Some(pool) => pools.push(settled(pool)),
                 None => warn(&format!("'{}' is not the record of an imported pool", path.display())),
             },
             // exported meanwhile
@@ -138,6 +140,36 @@ pub fn all(warn: &dyn Fn(&str)) -> Result<Vec<Imported>, Error> {
     }
     pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(pools)
+}
+
+/// The record of a pool that was getting another identity when the command was killed: with the one that its devices have.
+fn settled(pool: Imported) -> Imported {
+    let Some(next) = pool.next_guid else { return pool };
+    let paths: Vec<PathBuf> = pool.devices.iter().filter(|path| path.exists()).cloned().collect();
+    let found = vdev::import::scan(&paths).unwrap_or_default();
+    let is_there = |guid| found.iter().any(|candidate| candidate.guid == guid);
+    match is_there(next) && !is_there(pool.guid) {
+        true if change_guid(pool.guid, next).is_ok() => Imported { guid: next, next_guid: None, ..pool },
+        _ => pool,
+    }
+}
+
+/// Renames what is known of a pool, which nobody has open, after it got another identity: its record, its keys and its figures. Another command may have done it.
+///
+/// # Errors
+/// When the record cannot be written; it is as it was then.
+pub(crate) fn change_guid(from: Guid, to: Guid) -> Result<(), Error> {
+    let alone = Changing::begin()?;
+    let Some(record) = of(from)? else { return Ok(()) };
+    for (root, key) in crate::agent::get(from) {
+        // without it, it is asked for again
+        let _kept = crate::agent::put(to, root, &key);
+    }
+    crate::left::rename(from, to);
+    crate::iostats::rename(from, to);
+    remember(&Imported { guid: to, next_guid: None, ..record })?;
+    drop(alone);
+    forget(from)
 }
 
 /// The pool that was imported under this name.
@@ -303,6 +335,7 @@ fn encode(pool: &Imported) -> Value {
     let keys: Map<String, Value> = pool.keys.iter().map(|(root, at)| (root.to_string(), json!(at))).collect();
     json!({
         "guid": pool.guid.to_string(),
+        "next_guid": pool.next_guid.map(|guid| guid.to_string()),
         "name": pool.name,
         "name_on_disk": pool.name_on_disk,
         "devices": pool.devices.iter().map(|d| path_to_json(d)).collect::<Vec<_>>(),
@@ -326,6 +359,7 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
         .map(|keys| keys.iter().filter_map(|(root, at)| Some((ObjectId(root.parse().ok()?), at.as_str()?.to_owned()))));
     Some(Imported {
         guid: Guid(text("guid")?.parse().ok()?),
+        next_guid: text("next_guid").and_then(|guid| guid.parse().ok()).map(Guid),
         name: text("name")?,
         name_on_disk: text("name_on_disk")?,
         devices: v.get("devices")?.as_array()?.iter().filter_map(path_of_json).collect(),
@@ -382,6 +416,7 @@ mod tests {
         let odd = PathBuf::from(std::ffi::OsString::from_vec(vec![b'/', 0xff]));
         let pool = Imported {
             guid: Guid(u64::MAX),
+            next_guid: Some(Guid(1)),
             name: "new".into(),
             name_on_disk: "old".into(),
             devices: vec!["/dev/a".into(), odd],

@@ -189,6 +189,16 @@ impl Site {
         Some(self.machine().own_session(caller).call(ioc, &record.name, input).map(drop))
     }
 
+    /// Gives a pool another identity, for which it is closed. Its record has that afterwards.
+    ///
+    /// # Errors
+    /// EBUSY if others use the pool here, or file systems of it are mounted; as [`Control::call`]; when the record cannot be written.
+    pub fn reguid(&self, record: &Imported, input: &NvList, caller: Caller) -> Result<(), Failed> {
+        self.look_again_at(record.guid);
+        self.give_back(record.guid);
+        self.machine().own_session(caller).call(Ioc::PoolReguid, &record.name, input).map(drop)
+    }
+
     /// Forgets a pool that is left as it is.
     ///
     /// # Errors

@@ -108,6 +108,13 @@ impl Group {
         }
     }
 
+    /// The vdev has so many metaslabs from now on.
+    pub(crate) fn grow(&self, metaslabs: usize) {
+        let mut s = self.selector.lock();
+        let count = s.infos.len().max(metaslabs);
+        s.infos.resize_with(count, Info::default);
+    }
+
     /// Adds a metaslab to this group, or updates a changed one.
     pub(crate) fn update(&self, ms: &Metaslab) {
         let (weight, limit, room, ready) = (ms.weight(), ms.limit(), ms.room(), !ms.is_new());

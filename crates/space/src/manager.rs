@@ -150,7 +150,7 @@ impl SpaceManager {
                 let id = top.metaslab_at(offset).ok_or_else(|| state(stray.clone()))?;
                 if held.as_ref().is_none_or(|ms| ms.id() != id) {
                     drop(held.take());
-                    held = top.metaslabs.get(id as usize).map(Mutex::lock);
+                    held = top.metaslabs.get(id as usize).map(|ms| ms.lock());
                 }
                 let ms = held.as_mut().ok_or_else(|| state(stray))?;
                 ms.free(range, checkpoint).map_err(state)?;

@@ -236,7 +236,7 @@ fn space_of(
             metaslabs,
             data_children: 1,
             allocatable: true,
-            layout: Box::new(Plain),
+            layout: Arc::new(Plain),
         },
         Txg(0),
     );

@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::diagnosis::{Diagnosis, Thresholds, Verdict};
 use crate::dtl::Dtl;
 use crate::errors::ErrorCounters;
+use crate::growth::Size;
 use crate::queue::{Direction, IoClass, Queue, Queued, Request};
 use crate::slot::{Health, Slot};
 use crate::status::{VdevAux, VdevState};
@@ -62,12 +63,14 @@ pub struct Leaf {
     counts_from: AtomicU64,
     /// Whether it is about to leave the pool: what it has will be lost.
     leaving: AtomicBool,
+    pub(crate) size: Size,
 }
 
 impl Leaf {
     /// `present`: it counts as there though it has no device of its own.
     pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>, present: bool) -> Leaf {
         let health = Health::at_open(config, present || device.is_some());
+        let size = Size::of(device.as_deref());
         Leaf {
             identity: ArcSwap::from_pointee(own_part(config)),
             index,
@@ -86,6 +89,7 @@ impl Leaf {
             dtl: Dtl::default(),
             counts_from: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
+            size,
         }
     }
 
@@ -278,6 +282,7 @@ impl Leaf {
     /// Uses `device` from now on, if it has none. Returns whether it had none.
     pub(crate) fn fill(&self, device: Arc<dyn Device>) -> bool {
         self.forgive();
+        self.size.reopened(device.size());
         self.slot.fill(self.health_in_use(), device)
     }
 
@@ -417,9 +422,9 @@ impl Leaf {
             return self.lose(device, Health::new(VdevState::Removed, VdevAux::None));
         }
         let before = device.size();
-        if let Ok(size) = device.refresh_size()
-            && size < before
-        {
+        let Ok(size) = device.refresh_size() else { return };
+        self.size.grew(before, size);
+        if size < before {
             if self.slot.holds(device) {
                 self.slot.note_error(format!("has shrunk from {before} to {size} bytes"));
             }

@@ -71,6 +71,7 @@ mod error;
 mod errors;
 mod free_space;
 mod gf;
+mod growth;
 pub mod import;
 mod indirect;
 pub mod label;

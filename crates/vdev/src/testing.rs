@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::device::{Device, DeviceKind, Discards, Way};
 
@@ -113,4 +114,71 @@ impl Device for Tapped {
 
 fn bytes(offset: u64, len: usize) -> Range<u64> {
     offset..offset.saturating_add(len as u64)
+}
+
+/// A device in memory that can grow. As with a file, its size is the one before until somebody looks.
+pub struct Growing {
+    name: String,
+    bytes: RwLock<Vec<u8>>,
+    known: AtomicU64,
+}
+
+impl Growing {
+    /// A device of `size` zeros.
+    #[must_use]
+    pub fn new(name: &str, size: u64) -> Growing {
+        let bytes = RwLock::new(vec![0; usize::try_from(size).unwrap_or(0)]);
+        Growing { name: name.to_owned(), bytes, known: AtomicU64::new(size) }
+    }
+
+    /// Gives it `size` bytes.
+    pub fn grow(&self, size: u64) {
+        self.bytes.write().unwrap_or_else(PoisonError::into_inner).resize(usize::try_from(size).unwrap_or(0), 0);
+    }
+}
+
+impl fmt::Debug for Growing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.name, self.size())
+    }
+}
+
+impl Device for Growing {
+    fn size(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let from = bytes.get(at..at.saturating_add(buf.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let to = bytes.get_mut(at..at.saturating_add(data.len())).ok_or(io::ErrorKind::WriteZero)?;
+        to.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn refresh_size(&self) -> io::Result<u64> {
+        let size = self.bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        self.known.store(size, Ordering::Release);
+        Ok(size)
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
 }

@@ -13,7 +13,7 @@ use ondisk::{Dva, VDEV_LABEL_START_SIZE};
 
 use crate::config::{VdevConfig, VdevType};
 use crate::device::Device;
-use crate::draid::Draid;
+use crate::draid::{self, Draid};
 use crate::errors::ErrorCounters;
 use crate::node::Node;
 use crate::raidz::Raidz;
@@ -192,7 +192,7 @@ pub(crate) fn leaf_shares(vdev: &VdevConfig, bytes: u64, shares: &mut HashMap<Gu
     let width = vdev.children.len() as u64;
     let each = match vdev.kind {
         VdevType::Raidz => bytes.div_ceil(width.max(1)),
-        VdevType::Draid => Draid::least_room(vdev, bytes),
+        VdevType::Draid => draid::Sizes::of(vdev).least_room(bytes),
         _ => bytes,
     };
     vdev.children.iter().for_each(|child| leaf_shares(child, each, shares));
@@ -254,11 +254,11 @@ impl VdevTree {
                 return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
             }
             let predecessor = before.and_then(|tree| Some((tree, tree.tops.get(id)?)));
-            tops.push(match predecessor.filter(|(_, top)| top.config().has_shape_of(child)) {
+            let stays = |top: &TopVdev| top.config().asize == child.asize && top.config().has_shape_of(child);
+            tops.push(match predecessor.filter(|(_, top)| stays(top)) {
                 Some((tree, top)) => {
-                    let shared =
-                        top.config().walk().filter_map(|vdev| Some((vdev.guid, tree.leaf(vdev.guid)?.clone())));
-                    leaves.opened.extend(shared);
+                    let own = |vdev: &VdevConfig| Some((vdev.guid, tree.leaf(vdev.guid)?.clone()));
+                    leaves.opened.extend(top.config().walk().filter_map(own));
                     top.clone()
                 }
                 None => TopVdev::open(child, &mut leaves, predecessor.map(|(_, top)| top))?,

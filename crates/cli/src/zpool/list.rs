@@ -184,6 +184,9 @@ fn vdev_value(vdev: &Vdev, property: &str, spare: bool, parsable: bool) -> Strin
         let space = vdev.space.map_or(0, |s| s.size);
         return or_dash(vdev.device_size.unwrap_or(space));
     }
+    if property == "expandsize" {
+        return or_dash(vdev.growth);
+    }
     let Some(space) = vdev.space else { return dash() };
     match property {
         "allocated" => size(space.allocated),

@@ -23,6 +23,7 @@ mod list;
 mod newdevs;
 mod online;
 mod reason;
+mod reguid;
 mod remove;
 mod repeat;
 mod scripts;

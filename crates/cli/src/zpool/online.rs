@@ -1,19 +1,19 @@
 //! `zpool online`, `zpool offline` and `zpool reopen`: devices that are put to use, or taken out of it, or looked for.
 
-use base::Guid;
 use control::{Control, Ioc};
 use nvlist::NvList;
 use site::Imported;
 use vdev::VdevState;
 
-use super::vdevs::Vdevs;
+use super::vdevs::{Vdev, Vdevs};
 use crate::args::POWER;
 use crate::command::Call;
 use crate::console::{self, here};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{messages, pools, writable};
 
-/// The flags of the request (OpenZFS: `ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL`, `VDEV_AUX_EXTERNAL_PERSIST`).
+/// The flags of the request (OpenZFS: `ZFS_ONLINE_EXPAND`, `ZFS_OFFLINE_TEMPORARY`, `VDEV_AUX_EXTERNAL`, `VDEV_AUX_EXTERNAL_PERSIST`).
+const EXPAND: u64 = 8;
 const TEMPORARILY: u64 = 1;
 const EXTERNAL: u64 = 14;
 const FOR_GOOD: u64 = 17;
@@ -29,16 +29,23 @@ struct Change<'a> {
     flags: u64,
 }
 
+impl Change<'_> {
+    fn expands(&self) -> bool {
+        self.state == VdevState::Healthy && self.flags == EXPAND
+    }
+}
+
 pub(super) fn online(call: &Call<'_>) -> Outcome {
     if call.args.has(POWER) {
         operands(call)?;
         eprintln!("Power control not supported");
         return Ok(NO_POWER);
     }
-    if call.args.has('e') {
-        return Err(usage("devices cannot be expanded in this version"));
+    let state = VdevState::Healthy;
+    match call.args.has('e') {
+        true => change(call, &Change { doing: "cannot expand", state, flags: EXPAND }),
+        false => change(call, &Change { doing: "cannot online", state, flags: 0 }),
     }
-    change(call, &Change { doing: "cannot online", state: VdevState::Healthy, flags: 0 })
 }
 
 pub(super) fn offline(call: &Call<'_>) -> Outcome {
@@ -121,15 +128,24 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
             continue;
         };
         let is_spare = aside && Vdevs::ask(&query)?.spares.iter().any(|spare| spare.guid == vdev.guid);
-        let done = match is_spare {
-            true => Err("device is reserved as a hot spare".to_owned()),
-            false => one(&control, device, vdev.guid, change),
+        let done = match () {
+            () if is_spare => Err("device is reserved as a hot spare".to_owned()),
+            () if aside && change.expands() => Err("cannot expand cache devices".to_owned()),
+            () => one(&control, device, &vdev, change),
         };
-        if let Err(why) = done {
-            status = 1;
-            eprintln!("{} {device}: {why}", change.doing);
-            if is_online {
-                eprintln!("Failed to online \"{device}\" in pool \"{name}\": -1");
+        match done {
+            Ok(true) => {}
+            // the devices after it stay as they are
+            Ok(false) => {
+                status = 1;
+                break;
+            }
+            Err(why) => {
+                status = 1;
+                eprintln!("{} {device}: {why}", change.doing);
+                if is_online {
+                    eprintln!("Failed to online \"{device}\" in pool \"{name}\": -1");
+                }
             }
         }
     }
@@ -140,10 +156,10 @@ fn change(call: &Call<'_>, change: &Change<'_>) -> Outcome {
     Ok(status)
 }
 
-/// Changes one device. Returns the reason if it is refused.
-fn one(control: &Control, device: &str, guid: Guid, change: &Change<'_>) -> Result<(), String> {
+/// Changes one device. Returns `false` if it cannot be expanded though it was in use, or the reason if it is refused.
+fn one(control: &Control, device: &str, vdev: &Vdev, change: &Change<'_>) -> Result<bool, String> {
     let mut input = NvList::new();
-    for (name, value) in [("guid", guid.0), ("state", change.state.number()), ("flags", change.flags)] {
+    for (name, value) in [("guid", vdev.guid.0), ("state", change.state.number()), ("flags", change.flags)] {
         input.insert(name, value);
     }
     let out = control.call(Ioc::VdevSetState, control.spa().name(), &input).map_err(|e| messages::why_failed(&e))?;
@@ -154,6 +170,12 @@ fn one(control: &Control, device: &str, guid: Guid, change: &Change<'_>) -> Resu
             true => println!("use 'zpool clear' to restore a faulted device"),
             false => println!("use 'zpool replace' to replace devices that are no longer present"),
         }
+        if change.expands() {
+            let was_in_use = vdev.state >= VdevState::Degraded;
+            let what = if was_in_use { "error" } else { "warning" };
+            println!("{what}: failed to expand usable space on unhealthy device '{device}'");
+            return Ok(!was_in_use);
+        }
     }
-    Ok(())
+    Ok(true)
 }

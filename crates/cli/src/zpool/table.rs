@@ -2,7 +2,7 @@
 
 use super::{
     add, attach, checkpoint, clear, create, ddtprune, destroy, events, export, get, history, import, iostat,
-    labelclear, list, online, remove, scrub, set, status, sync, trim, upgrade, wait,
+    labelclear, list, online, reguid, remove, scrub, set, status, sync, trim, upgrade, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
@@ -258,7 +258,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: Some(upgrade::run),
         },
-        Command { name: "reguid", usage: "\treguid [-g guid] <pool>\n", options: "g:", longs: &[], run: None },
+        Command {
+            name: "reguid",
+            usage: "\treguid [-g guid] <pool>\n",
+            options: "g:",
+            longs: &[],
+            run: Some(reguid::run),
+        },
     ],
     &[
         Command {

@@ -107,6 +107,8 @@ pub(super) struct Vdev {
     pub(super) space: Option<Space>,
     /// The size in bytes of a leaf's device.
     pub(super) device_size: Option<u64>,
+    /// Bytes by which it could grow.
+    pub(super) growth: u64,
     /// Slow operations of a leaf.
     pub(super) slow: u64,
     /// The progress of initializing and of trimming.
@@ -235,6 +237,7 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
         type_name: kind.name().to_owned(),
         space: None,
         device_size: None,
+        growth: 0,
         slow: 0,
         work: [Progress::default(); 2],
         io: IoFigures::default(),
@@ -396,6 +399,7 @@ fn make(config: &VdevConfig, above: Class) -> Vdev {
             checkpoint: stats.get(VdevStat::Checkpoint),
         }),
         device_size: Some(stats.get(VdevStat::Pspace)).filter(|size| *size > 0),
+        growth: stats.get(VdevStat::Esize),
         slow: stats.get(VdevStat::SlowIos),
         work: [Progress::of(&stats, Work::Initialize), Progress::of(&stats, Work::Trim)],
         io: figures::io(&config.raw),

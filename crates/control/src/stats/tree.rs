@@ -9,7 +9,8 @@ use ondisk::label::key;
 use ondisk::scan::{ScanFunc, ScanState};
 use pool::{AllocClass, Error, LeafWork, Pool, Spa};
 use vdev::{
-    FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree,
+    FollowedLeaf, IoFigures, PoolErrors, Queue, QueueDepths, TopVdev, VdevConfig, VdevErrors, VdevState, VdevStatus,
+    VdevTree,
 };
 
 use super::figures::{self, Counted};
@@ -89,17 +90,18 @@ pub(super) fn of_live(spa: &Spa) -> NvList {
 /// The `vdev_tree` of a pool as its devices alone tell it, with their states and sizes.
 #[must_use]
 pub fn of_devices(tree: &VdevTree) -> NvList {
-    vdev(tree, tree.config(), &tree.status())
+    vdev(tree, None, tree.config(), &tree.status())
 }
 
-/// A vdev and all below, with what each has by itself.
-fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
+/// A vdev, which is at or below `top` if it is not the root, and all below, with what each has by itself.
+fn vdev(tree: &VdevTree, top: Option<&TopVdev>, config: &VdevConfig, status: &VdevStatus) -> NvList {
     let mut list = config.raw.clone();
     // all that is below is made anew
     list.remove_all(key::CHILDREN);
     stored::keep_stored(&mut list);
+    let below = config.children.iter().zip(&status.children);
     let children: Vec<NvList> =
-        config.children.iter().zip(&status.children).map(|(config, status)| vdev(tree, config, status)).collect();
+        below.map(|(config, status)| vdev(tree, top.or_else(|| tree.top(config.id)), config, status)).collect();
     if !children.is_empty() {
         list.insert(key::CHILDREN, children);
     }
@@ -109,6 +111,7 @@ fn vdev(tree: &VdevTree, config: &VdevConfig, status: &VdevStatus) -> NvList {
     stats.set(VdevStat::Removing, config.removing.into());
     stats.set(VdevStat::NoAlloc, config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0));
     stats.set(VdevStat::ConfiguredAshift, config.ashift);
+    stats.set(VdevStat::Esize, top.map_or(0, |top| tree.growth(top, config)));
     let device = tree.leaf(config.guid).and_then(|leaf| leaf.device());
     if config.kind.is_leaf() && device.is_none() && status.state == VdevState::CantOpen {
         list.insert(key::NOT_PRESENT, 1u64);

@@ -142,7 +142,7 @@ impl Spa {
             let is_spare = has(&spares, guid);
             let is_aside = label.config.get_u64(key::POOL_STATE) == Some(POOL_STATE_SPARE);
             // a label with txg 0 is of nobody yet, or not any more
-            let is_others = !is_aside && label.txg().0 != 0 && label.pool_guid() != Some(self.guid);
+            let is_others = !is_aside && label.txg().0 != 0 && label.pool_guid() != Some(tree.config().guid);
             if tree.leaf(guid).is_some() || has(&caches, guid) || is_spare && (!replacing || is_others) {
                 return Err(Error::Vdevs(VdevRefusal::InUse));
             }
@@ -153,7 +153,8 @@ impl Spa {
         Ok(found)
     }
 
-    fn new_guid(&self) -> Guid {
+    /// Returns a guid that no vdev of the pool has.
+    pub(crate) fn new_guid(&self) -> Guid {
         loop {
             let guid = Guid(self.env().random_u64());
             if guid.0 != 0 && self.tree().config().walk().all(|vdev| vdev.guid != guid) {

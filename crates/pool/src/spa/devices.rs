@@ -43,7 +43,7 @@ impl Spa {
     /// The same between txgs. A change is written with the next one, which follows at once.
     pub(crate) fn look_while_idle(&self) {
         self.look_after_devices();
-        if self.is_health_unrecorded() {
+        if self.is_health_unrecorded() || self.tree().has_new_ends() || self.is_about_to_grow() {
             self.txgs.note_work();
             self.txgs.follow_up();
         }
@@ -59,7 +59,7 @@ impl Spa {
             let found = paths.iter().flatten().find_map(|path| (self.hooks.open_device)(path).ok());
             if let Some(device) = found {
                 // a device that is not the right one leaves its reason with the leaf
-                back.extend(tree.reopen(leaf, device, self.guid, last).is_ok().then(|| leaf.guid()));
+                back.extend(tree.reopen(leaf, device, tree.config().guid, last).is_ok().then(|| leaf.guid()));
             }
         }
         self.unspare(&back);
@@ -102,7 +102,7 @@ impl Spa {
     /// Returns whether the end of a txg left something to record: txgs that leaves missed, errors to judge, states.
     pub(crate) fn has_afterthoughts(&self) -> bool {
         let tree = self.tree();
-        tree.has_dirty_dtls() || tree.has_new_errors() || self.is_health_unrecorded()
+        tree.has_dirty_dtls() || tree.has_new_errors() || tree.has_new_ends() || self.is_health_unrecorded()
     }
 
     /// Forgets what the configuration has of the states of leaves.

@@ -49,6 +49,7 @@ mod devices;
 mod dtl;
 pub(crate) mod errlog;
 pub mod events;
+mod expand;
 pub mod feature;
 pub(crate) mod frees;
 mod heal;
@@ -66,6 +67,7 @@ mod pool_name;
 pub mod prop;
 mod props;
 mod readers;
+mod reguid;
 mod remove_vdev;
 mod scan;
 mod spares;
@@ -320,7 +322,7 @@ impl Spa {
         &self.name
     }
 
-    /// The pool's guid.
+    /// The pool's guid, as it was opened: see [`Spa::change_guid`].
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid

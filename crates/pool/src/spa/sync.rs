@@ -117,6 +117,10 @@ impl Spa {
         let tx = Tx::syncing(next.txg);
         self.heal_suspects();
         self.look_after_devices();
+        if self.tree().has_new_ends() {
+            // so that labels are written there
+            self.edit_config(|_| {});
+        }
         self.judge_devices();
         let (changed, first_pass_ns) = self.sync_passes(&tx)?;
         record.first_pass_ns = first_pass_ns;
@@ -173,6 +177,7 @@ impl Spa {
             self.sync_dirty(&mos, tx)?;
             if pass == 1 {
                 self.run_tasks(&mos, tx, false)?;
+                self.grow_by_itself(&mos, tx)?;
                 self.sync_scan(&mos, tx)?;
                 self.sync_errlog(&mos, tx)?;
                 self.grow_gang_headers(&mos, tx)?;

@@ -212,9 +212,9 @@ impl Pool {
             "ashift" if config.ashift != 0 => config.ashift,
             "ashift" => device.map_or(0, |device| device.kind().logical_ashift),
             "asize" if found.is_top() && config.asize != 0 => config.asize,
-            "asize" => self.max_asize(config).unwrap_or(0),
+            "asize" => self.tree().max_asize(config).unwrap_or(0),
             "psize" if config.kind.is_leaf() => {
-                self.max_asize(config).map_or(0, |n| n + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE)
+                self.tree().max_asize(config).map_or(0, |n| n + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE)
             }
             "read_errors" => errors(|status| status.errors.read),
             "write_errors" => errors(|status| status.errors.write),

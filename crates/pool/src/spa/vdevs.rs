@@ -103,6 +103,12 @@ pub enum VdevRefusal {
     /// Such a vdev does not have the property (ENOTSUP).
     #[error("property not supported for this vdev")]
     NotSettable,
+    /// The identity is that of a pool which is imported (EEXIST).
+    #[error("pool already exists")]
+    SameGuid,
+    /// A device is not well (ENXIO).
+    #[error("one or more devices is currently unavailable")]
+    Unavailable,
     /// The value is not valid for this vdev (EINVAL).
     #[error("Invalid argument")]
     BadValue,
@@ -115,7 +121,8 @@ impl VdevRefusal {
         match self {
             VdevRefusal::NoDevice => Errno::ENOENT,
             VdevRefusal::NoVdev => Errno::ENODEV,
-            VdevRefusal::UnplayedLogs | VdevRefusal::DoubleSpare => Errno::EEXIST,
+            VdevRefusal::UnplayedLogs | VdevRefusal::DoubleSpare | VdevRefusal::SameGuid => Errno::EEXIST,
+            VdevRefusal::Unavailable => Errno::ENXIO,
             VdevRefusal::InUse
             | VdevRefusal::Busy
             | VdevRefusal::LogBusy

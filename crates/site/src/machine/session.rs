@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use base::{Errno, Guid};
+use base::{Env, Errno, Guid};
 use control::{Caller, CancelToken, Control, EventSource, Events, Failed, Ioc, Kept, NewVdevs, Who, traced};
 use nvlist::NvList;
 use pool::events::News;
@@ -93,6 +93,7 @@ impl Session {
             Ioc::PoolImport => traced(&|| self.import(name, input)),
             Ioc::PoolCreate => traced(&|| self.create(name, input)),
             Ioc::PoolExport | Ioc::PoolDestroy => traced(&|| self.leave(ioc, pool, input)),
+            Ioc::PoolReguid => traced(&|| self.reguid(pool, input)),
             Ioc::EventsNext | Ioc::EventsClear | Ioc::EventsSeek => {
                 traced(&|| self.events.call(&OfMachine, ioc, input, cancel))
             }
@@ -288,22 +289,10 @@ impl Session {
         filling: &mut Filling<'_>,
     ) -> Result<(), Failed> {
         let site = &self.machine.site;
-        let was_open = match filling.open().map(|open| &open.held) {
-            Some(Held::Writing(spa)) => Some(spa.clone()),
-            _ => None,
-        };
-        let spa = match was_open {
-            Some(spa) => spa,
-            None => {
-                let spa = match site.write_seen(record, filling.expects(record)) {
-                    // an export was cut short before the record was forgotten
-                    Err(Error::Open { source: pool::Error::Closed, .. }) if ioc == Ioc::PoolExport => return Ok(()),
-                    opened => opened.map_err(opening)?,
-                };
-                filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
-                site.catch_up(&spa);
-                spa
-            }
+        let spa = match self.write_alone(record, filling) {
+            // an export was cut short before the record was forgotten
+            Err(Error::Open { source: pool::Error::Closed, .. }) if ioc == Ioc::PoolExport => return Ok(()),
+            opened => opened.map_err(opening)?,
         };
         let left = self.control(&spa).call(ioc, spa.name(), input);
         // nothing has its devices open any more; one that could not be left has been stopped as well, unless it was refused before
@@ -318,6 +307,82 @@ impl Session {
             filling.empty();
         }
         left.map(drop)
+    }
+
+    /// A pool that nobody else uses here, open for a change.
+    fn write_alone(&self, record: &Imported, filling: &mut Filling<'_>) -> Result<Arc<Spa>, Error> {
+        if let Some(Held::Writing(spa)) = filling.open().map(|open| &open.held) {
+            return Ok(spa.clone());
+        }
+        let spa = self.machine.site.write_seen(record, filling.expects(record))?;
+        filling.fill(Open::new(record.clone(), Held::Writing(spa.clone())));
+        self.machine.site.catch_up(&spa);
+        Ok(spa)
+    }
+
+    /// Gives a pool another identity. It is closed, as all that is known of an open pool goes by its guid; the next request opens it again.
+    fn reguid(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let guid = self.machine.record(name)?.guid;
+        self.machine.alone(guid, |filling| {
+            let record = self.machine.record(name)?;
+            if record.guid != guid || self.machine.has_mounts(guid) {
+                return Err(busy());
+            }
+            if record.readonly {
+                return Err(control::Error::ReadOnly.into());
+            }
+            let mut input = input.clone();
+            let next = match input.get_u64("guid") {
+                Some(next) => next,
+                None => self.unused_guid(),
+            };
+            if self.machine.site.all().map_err(opening)?.iter().any(|other| other.guid.0 == next) {
+                return Err(pool::Error::Vdevs(pool::VdevRefusal::SameGuid).into());
+            }
+            input.insert("guid", next);
+            self.reguid_written(&record, Guid(next), &input, filling)
+        })
+    }
+
+    fn reguid_written(
+        &self,
+        record: &Imported,
+        next: Guid,
+        input: &NvList,
+        filling: &mut Filling<'_>,
+    ) -> Result<NvList, Failed> {
+        let site = &self.machine.site;
+        let spa = self.write_alone(record, filling).map_err(opening)?;
+        // a command after one that was killed in between finds the pool under either
+        records::update(record.guid, |record| record.next_guid = Some(next)).map_err(opening)?;
+        let done = self.control(&spa).call(Ioc::PoolReguid, spa.name(), input);
+        self.machine.kept.forget();
+        site.hide_changes(&spa);
+        let closed = self.machine.close_written(&spa);
+        suspended::forget(record.guid);
+        filling.empty();
+        site.look_again_at(record.guid);
+        let recorded = match &done {
+            Ok(_) => records::change_guid(record.guid, next),
+            // one that was refused; else it is found out from the devices
+            Err(_) if closed.is_ok() => records::update(record.guid, |record| record.next_guid = None),
+            Err(_) => Ok(()),
+        };
+        let out = done?;
+        closed?;
+        recorded.map_err(opening)?;
+        Ok(out)
+    }
+
+    /// A guid that no pool of this machine has.
+    fn unused_guid(&self) -> u64 {
+        let known = self.machine.site.all().unwrap_or_default();
+        loop {
+            let guid = Env::system().random_u64();
+            if guid != 0 && known.iter().all(|record| record.guid.0 != guid) {
+                return guid;
+            }
+        }
     }
 
     fn create(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {

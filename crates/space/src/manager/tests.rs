@@ -34,7 +34,7 @@ fn top(id: u32, class: Class, count: u64, ms_shift: u32) -> TopSpace {
         Metaslab::new(n as u32, geometry, None, MetaslabChanges::default(), true)
     };
     let metaslabs = (0..count).map(metaslab).collect();
-    TopSpace { id, class, ms_shift, metaslabs, data_children: 1, allocatable: true, layout: Box::new(Sectors(512)) }
+    TopSpace { id, class, ms_shift, metaslabs, data_children: 1, allocatable: true, layout: Arc::new(Sectors(512)) }
 }
 
 fn manager(tops: impl IntoIterator<Item = TopSpace>) -> SpaceManager {
@@ -340,4 +340,39 @@ fn what_is_freed_is_kept_for_a_trim_until_it_is_allocated_again() {
     mgr.free(0, second.offset(), 4096, false).unwrap();
     (5..9).for_each(synced);
     assert!(!freed());
+}
+
+#[test]
+fn a_vdev_that_grows_is_allocated_from_to_its_end() {
+    let grown = |from: u64, to: u64| -> Vec<Metaslab> {
+        top(0, Class::Normal, to, 20).metaslabs.into_iter().skip(from as usize).collect()
+    };
+    let mgr = manager([top(0, Class::Normal, 4, 20), top(1, Class::Normal, 4, 20)]);
+    let fill = || {
+        let mut got = RangeTree::new();
+        while let Ok(dva) = mgr.allocate(&request(Class::Normal), 128 << 10) {
+            if dva.vdev() == 0 {
+                got.add(dva.offset()..dva.offset() + dva.asize()).unwrap();
+            }
+        }
+        got
+    };
+    assert_eq!(fill().iter().collect::<Vec<_>>(), [0..4 << 20]);
+    mgr.grow_top(0, grown(4, 10));
+    assert_eq!(mgr.figures(Class::Normal).space, 14 << 20);
+    assert_eq!((mgr.metaslab_count(0), mgr.metaslab_count(1)), (10, 4));
+    assert_eq!(fill().iter().collect::<Vec<_>>(), [4 << 20..10 << 20], "what was there is still allocated");
+    // with many metaslabs one of the new ones is for the intent log
+    assert!(!mgr.has_class(Class::EmbeddedLog));
+    mgr.grow_top(0, grown(10, 70));
+    assert_eq!((mgr.figures(Class::EmbeddedLog).space, mgr.class_of((0, 10))), (1 << 20, Some(Class::EmbeddedLog)));
+    assert_eq!(mgr.figures(Class::Normal).space, (69 + 4) << 20);
+    assert_eq!(mgr.allocate(&request(Class::EmbeddedLog), 4096).unwrap().offset(), 10 << 20);
+    // one from which nothing is allocated stays so
+    assert!(mgr.retire(1));
+    mgr.grow_top(1, top(1, Class::Normal, 8, 20).metaslabs.into_iter().skip(4).collect());
+    let mut vdevs = fill();
+    assert_eq!(std::mem::take(&mut vdevs).iter().collect::<Vec<_>>(), [11 << 20..70 << 20]);
+    mgr.reinstate(1);
+    assert_eq!(mgr.allocate(&request(Class::Normal), 4096).unwrap().vdev(), 1);
 }

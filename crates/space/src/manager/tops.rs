@@ -3,6 +3,9 @@
 //! The metaslabs of a vdev form a *group*, and groups form *classes*. A vdev with many metaslabs reserves one for the intent log, in a class of
 //! its own.
 //!
+//! A vdev that grows gets more metaslabs: another [`Top`] takes its place, which shares the metaslabs and groups of the one before. Who has that one in hand goes
+//! on with it, and knows no metaslab but the old ones.
+//!
 //! OpenZFS: `metaslab_class_t`, `metaslab_group_t`.
 
 use std::collections::BTreeMap;
@@ -47,22 +50,31 @@ pub struct TopSpace {
     /// True if new blocks may be allocated there.
     pub allocatable: bool,
     /// The allocated sizes of blocks on it.
-    pub layout: Box<dyn Layout>,
+    pub layout: Arc<dyn Layout>,
+}
+
+/// The class of the metaslab that a vdev with many reserves for the intent log.
+const fn log_class(class: Class) -> Option<Class> {
+    match class {
+        Class::Normal => Some(Class::EmbeddedLog),
+        Class::Special => Some(Class::SpecialEmbeddedLog),
+        _ => None,
+    }
 }
 
 /// A vdev whose space is managed.
 pub(super) struct Top {
     pub(super) id: u32,
     pub(super) ms_shift: u32,
-    pub(super) metaslabs: Vec<Mutex<Metaslab>>,
+    pub(super) metaslabs: Vec<Arc<Mutex<Metaslab>>>,
     pub(super) main: Arc<Group>,
     /// The metaslab that is reserved for the intent log.
     pub(super) log: Option<(u32, Arc<Group>)>,
     pub(super) data_children: u64,
     pub(super) allocatable: bool,
-    pub(super) layout: Box<dyn Layout>,
+    pub(super) layout: Arc<dyn Layout>,
     /// Ranges freed since the last pass: start, length, whether they are kept for the checkpoint.
-    pub(super) freed: Mutex<Vec<(u64, u64, bool)>>,
+    pub(super) freed: Arc<Mutex<Vec<(u64, u64, bool)>>>,
 }
 
 impl Top {
@@ -130,19 +142,14 @@ impl SpaceManager {
     /// Adds a vdev. Its space counts at once, except metaslabs that are [`added`](Metaslab::added): these count when `txg` is
     /// synced.
     pub fn add_top(&self, top: TopSpace, txg: Txg) {
-        let log_class = match top.class {
-            Class::Normal => Some(Class::EmbeddedLog),
-            Class::Special => Some(Class::SpecialEmbeddedLog),
-            _ => None,
-        };
         let count = top.metaslabs.len();
         let main = Arc::new(Group::new(top.class, count, self.allocators));
         let stored = |m: &Metaslab| m.map.as_ref().map_or(0, |m| m.header.alloc);
         let emptiest =
             top.metaslabs.iter().min_by_key(|m| (stored(m), m.id())).filter(|_| count > EMBEDDED_SLOG_MIN_MS);
-        let log =
-            log_class.and_then(|class| Some((emptiest?.id(), Arc::new(Group::new(class, count, self.allocators)))));
-        let metaslabs = top.metaslabs.into_iter().map(Mutex::new).collect();
+        let log = log_class(top.class)
+            .and_then(|class| Some((emptiest?.id(), Arc::new(Group::new(class, count, self.allocators)))));
+        let metaslabs = top.metaslabs.into_iter().map(|ms| Arc::new(Mutex::new(ms))).collect();
         let top = Arc::new(Top {
             id: top.id,
             ms_shift: top.ms_shift,
@@ -152,7 +159,7 @@ impl SpaceManager {
             data_children: top.data_children.max(1),
             allocatable: top.allocatable,
             layout: top.layout,
-            freed: Mutex::default(),
+            freed: Arc::default(),
         });
         for ms in &top.metaslabs {
             let mut ms = ms.lock();
@@ -176,6 +183,45 @@ impl SpaceManager {
             tops.join_classes(&top, self.allocators);
         }
         tops.by_id.insert(top.id, top);
+        balance(&tops);
+    }
+
+    /// Gives a vdev more metaslabs, numbered on from those that it has. They are allocated from at once. If the vdev is one with many now, the first
+    /// of them is reserved for the intent log (OpenZFS: `vdev_metaslab_init` of a vdev that grows).
+    pub fn grow_top(&self, vdev: u32, more: Vec<Metaslab>) {
+        let mut tops = self.tops.write();
+        let Some(before) = tops.by_id.get(&vdev).cloned() else { return };
+        let old = before.metaslabs.len();
+        let count = old + more.len();
+        let metaslabs = before.metaslabs.iter().cloned().chain(more.into_iter().map(|ms| Arc::new(Mutex::new(ms))));
+        let first_new = u32::try_from(old).ok().filter(|_| count > EMBEDDED_SLOG_MIN_MS && old < count);
+        let new_log = || {
+            let class = log_class(before.main.class)?;
+            Some((first_new?, Arc::new(Group::new(class, count, self.allocators))))
+        };
+        before.groups().for_each(|group| group.grow(count));
+        let top = Arc::new(Top {
+            id: vdev,
+            ms_shift: before.ms_shift,
+            metaslabs: metaslabs.collect(),
+            main: Arc::clone(&before.main),
+            log: before.log.clone().or_else(new_log),
+            data_children: before.data_children,
+            allocatable: before.allocatable,
+            layout: Arc::clone(&before.layout),
+            freed: Arc::clone(&before.freed),
+        });
+        for ms in top.metaslabs.iter().skip(old) {
+            let ms = ms.lock();
+            let (group, space) = (top.group(ms.id()), i64::try_from(ms.geometry().size).unwrap_or(i64::MAX));
+            group.update(&ms);
+            group.account.apply(SpaceDelta { space, ..SpaceDelta::default() });
+        }
+        if tops.leave_classes(vdev) {
+            tops.join_classes(&top, self.allocators);
+        }
+        tops.by_id.insert(vdev, top);
+        tops.by_id.values().flat_map(|top| top.groups()).for_each(|group| group.full.store(false, Relaxed));
         balance(&tops);
     }
 

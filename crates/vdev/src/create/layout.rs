@@ -12,7 +12,7 @@ use ondisk::label::{LABEL_SIZE, LABELS, MIN_DEVICE_SIZE, key};
 
 use super::{Bias, DraidSpec, Group, TopSpec, VdevSpec};
 use crate::device::DeviceKind;
-use crate::draid::REFLOW_RESERVE;
+use crate::draid;
 use crate::stripe::physical;
 use crate::{Device, Error};
 
@@ -24,8 +24,6 @@ const MAX_AUTO_ASHIFT: u64 = 14;
 /// The size of a metaslab, as base-2 logarithm: at least that of the largest block, at most `zfs_vdev_max_ms_shift` where the count allows.
 const MS_SHIFT_MIN: u64 = 24;
 const MS_SHIFT_MAX: u64 = 34;
-/// Height of a row of a dRAID.
-const DRAID_ROW: u64 = 16 << 20;
 
 /// How new vdevs are to be laid out.
 #[derive(Debug, Clone, Copy)]
@@ -321,16 +319,9 @@ impl Group {
             Group::Single | Group::Mirror => smallest,
             Group::Raidz(_) => smallest.saturating_mul(width),
             Group::Draid(draid) => {
-                let rows = smallest.saturating_sub(REFLOW_RESERVE) / DRAID_ROW;
-                let disks = width.saturating_sub(draid.nspares);
-                let group = (draid.ndata + draid.nparity) * DRAID_ROW;
-                let groups = (rows * DRAID_ROW).saturating_mul(disks) / group;
-                if draid.nchildren == width {
-                    return groups * group;
-                }
-                // whole slices, where several lie side by side
-                let slice = group * draid.ngroups;
-                groups * group / slice * slice
+                let group_width = draid.ndata + draid.nparity;
+                let DraidSpec { nchildren: children, nspares: spares, ngroups: groups, .. } = *draid;
+                draid::Sizes { width, children, group_width, spares, groups }.asize(smallest).unwrap_or(0)
             }
         }
     }

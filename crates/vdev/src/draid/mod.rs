@@ -13,6 +13,7 @@
 
 mod maps;
 mod permutations;
+mod sizes;
 
 use std::ops::Range;
 
@@ -23,9 +24,8 @@ use crate::config::VdevConfig;
 use crate::raidz::{CHILDREN_MAX, PARITY_MAX};
 use crate::stripe::{Column, Extent, Row, StripeMap, physical};
 use permutations::Permutations;
+pub(crate) use sizes::Sizes;
 
-/// Bytes at the end of each child that are kept for expansions (OpenZFS: `VDEV_DRAID_REFLOW_RESERVE`).
-pub(crate) const REFLOW_RESERVE: u64 = 32 << 20;
 /// Height of a row in bytes: the largest block.
 const ROW_HEIGHT: u64 = 16 << 20;
 /// The most distributed spares.
@@ -83,12 +83,6 @@ impl Draid {
         let permutations = Permutations::new(children as usize, width as usize)
             .ok_or_else(|| bad("no permutations for this number of children"))?;
         Ok(Draid { parity, data, width, spares, groups, failure_groups, permutations })
-    }
-
-    /// Bytes between the labels that each child has, at least, of a dRAID that has `bytes` (OpenZFS: `vdev_draid_min_asize`).
-    pub(crate) fn least_room(config: &VdevConfig, bytes: u64) -> u64 {
-        let disks = (config.children.len() as u64).saturating_sub(config.draid_nspares).max(1);
-        bytes.div_ceil(disks).next_multiple_of(ROW_HEIGHT).saturating_add(REFLOW_RESERVE)
     }
 
     const fn group_width(&self) -> u64 {

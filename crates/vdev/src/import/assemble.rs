@@ -10,6 +10,7 @@ use ondisk::label::key;
 use super::probe::STATE_SPARE;
 use super::{Candidate, FoundDevice, PoolState};
 use crate::config::{VdevConfig, VdevType};
+use crate::label::read_uberblocks;
 
 /// More top-level vdevs than any pool has; a label that claims more is not believed.
 const TOPS_MAX: u64 = 1 << 12;
@@ -28,7 +29,8 @@ const COMMON: [&str; 9] = [
 ];
 
 /// Sorts devices by pool and puts each pool together.
-pub(super) fn pools(found: Vec<FoundDevice>) -> Vec<Candidate> {
+pub(super) fn pools(mut found: Vec<FoundDevice>) -> Vec<Candidate> {
+    settle_identities(&mut found);
     let (mut spares, mut l2cache) = (Vec::new(), Vec::new());
     let mut pools: BTreeMap<Guid, Vec<FoundDevice>> = BTreeMap::new();
     for device in found {
@@ -44,6 +46,32 @@ pub(super) fn pools(found: Vec<FoundDevice>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = assembled.collect();
     candidates.sort_by(|a, b| (&a.name, a.guid).cmp(&(&b.name, b.guid)));
     candidates
+}
+
+/// Decides to which pool a device belongs whose labels name two. Labels are written in two rounds, with the uberblocks in between: the newer ones count if any
+/// device of that pool has an uberblock of their txg, or of a later one.
+fn settle_identities(found: &mut [FoundDevice]) {
+    if found.iter().all(|device| device.other.is_none()) {
+        return;
+    }
+    for device in found.iter_mut() {
+        if let Some(other) = device.other.as_mut().filter(|other| other.txg() > device.label.txg()) {
+            std::mem::swap(&mut device.label, other);
+        }
+    }
+    let is_committed = |device: &FoundDevice| {
+        let tree = device.label.config.get_nvlist(key::VDEV_TREE);
+        let ashift = tree.and_then(|tree| tree.get_u64(key::ASHIFT)).unwrap_or(9);
+        read_uberblocks(&*device.device, ashift).first().is_some_and(|ub| ub.txg >= device.label.txg())
+    };
+    let committed: HashSet<Guid> =
+        found.iter().filter(|device| is_committed(device)).filter_map(|device| device.label.pool_guid()).collect();
+    for device in found.iter_mut() {
+        let counts = device.label.pool_guid().is_some_and(|pool| committed.contains(&pool));
+        if let Some(other) = device.other.take().filter(|_| !counts) {
+            device.label = *other;
+        }
+    }
 }
 
 /// One device for each leaf: the newest label, then the most labels, then the first found.

@@ -72,6 +72,8 @@ pub struct FoundDevice {
     pub labels: usize,
     /// The leaves of the same pool that its other labels name: a crash between them may have left labels of two states, in which the leaf has different guids.
     pub other_guids: Vec<Guid>,
+    /// The best of those labels of the same leaf that say another pool: the writing of its labels was cut short when the pool got another identity.
+    pub(crate) other: Option<Box<Label>>,
 }
 
 impl FoundDevice {

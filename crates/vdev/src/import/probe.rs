@@ -63,7 +63,9 @@ pub(crate) fn device(path: PathBuf, device: Arc<dyn Device>) -> Option<FoundDevi
     let mut other_guids: Vec<Guid> =
         of_pool.filter_map(Label::guid).filter(|guid| Some(*guid) != best.guid()).collect();
     other_guids.dedup();
-    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, other_guids, device, path })
+    let elsewhere = |label: &&Label| label.guid() == best.guid() && label.pool_guid() != best.pool_guid();
+    let other = labels.iter().filter(elsewhere).max_by_key(|label| label.txg()).cloned().map(Box::new);
+    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, other_guids, other, device, path })
 }
 
 /// Whether the trailer of label `index` has its magic number: a small read that spares a large one on most files of a folder.

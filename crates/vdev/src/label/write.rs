@@ -309,6 +309,7 @@ pub fn clear(device: &dyn Device) -> Result<usize, Error> {
 /// [`Error::Flush`] if data that was written may be lost; [`Error::LabelTooLarge`].
 pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -> Result<(), Error> {
     let flushed = flush_data(tree, ub.txg)?;
+    let grown = if config.is_some() { copy_uberblocks(tree) } else { Vec::new() };
     if let Some(config) = config {
         write_round(tree, config, &[0, 2])?;
     }
@@ -316,6 +317,7 @@ pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -
     if let Some(config) = config {
         write_round(tree, config, &[1, 3])?;
     }
+    grown.into_iter().for_each(|(leaf, size)| leaf.has_labels_of(size));
     flushed.into_iter().for_each(|(leaf, failed)| leaf.settle_flushes(failed));
     Ok(())
 }
@@ -345,6 +347,38 @@ fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
         }
         _ => Ok(flushed.into_iter().map(|(leaf, _, failures)| (leaf, failures)).collect()),
     }
+}
+
+/// Writes copies of all uberblocks to the last two labels of the leaves whose devices have grown, where none were before (OpenZFS:
+/// `vdev_copy_uberblocks`). Gives these leaves with the sizes of their devices; one whose copies could not be written is not among them.
+fn copy_uberblocks(tree: &VdevTree) -> Vec<(&Leaf, u64)> {
+    let tops = tree.tops().iter().filter(|top| top.is_concrete());
+    let leaves = tops.flat_map(|top| labelled(tree, top).map(|leaf| (u64::from(top.ashift()), leaf)));
+    let grown = leaves.filter(|(_, leaf)| leaf.has_new_end()).filter_map(|(ashift, leaf)| {
+        let device = leaf.queued()?;
+        copy_rings(&device, ashift).ok()?;
+        Some((leaf, device.size()))
+    });
+    grown.collect()
+}
+
+/// Copies the ring of the first label of a device to the last two. A slot without an uberblock becomes empty.
+fn copy_rings(device: &dyn Device, ashift: u64) -> Result<(), Error> {
+    let from = place(device, 0)? + layout::RING_OFFSET;
+    let ring = super::read(device, from, layout::RING_SIZE)?;
+    let slot_size = 1 << layout::uberblock_shift(ashift);
+    for index in layout::LABELS / 2..layout::LABELS {
+        let to = place(device, index)? + layout::RING_OFFSET;
+        let mut copy = Vec::with_capacity(ring.len());
+        for (slot, at) in ring.chunks_exact(slot_size).zip((0u64..).step_by(slot_size)) {
+            match super::decode_uberblock(slot, from + at) {
+                Some(ub) => copy.extend(encode_uberblock(&ub, ashift, to + at)),
+                None => copy.resize(copy.len() + slot_size, 0),
+            }
+        }
+        write(device, to, &copy)?;
+    }
+    Ok(())
 }
 
 /// The leaves of a top-level vdev that have labels: distributed spares have none of their own.

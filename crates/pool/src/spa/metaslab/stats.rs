@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ondisk::label::key;
-use vdev::{TopVdev, VdevConfig, VdevType};
+use vdev::TopVdev;
 
 use crate::spa::metaslab::{AllocClass, MetaslabInfo};
 use crate::{Bpobj, Error, Pool};
@@ -213,37 +213,7 @@ impl Pool {
 
     /// The growth of the devices of a top-level vdev, in whole metaslabs.
     pub(crate) fn growth(&self, top: u64) -> u64 {
-        let of = |top: &TopVdev| {
-            let config = top.config();
-            let unit = u32::try_from(config.ms_shift)
-                .ok()
-                .and_then(|s| 1u64.checked_shl(s))
-                .filter(|_| config.ms_shift != 0)?;
-            let most = self.max_asize(config)?;
-            Some(most.checked_sub(config.asize)? / unit * unit)
-        };
-        self.tree().top(top).and_then(of).unwrap_or(0)
-    }
-
-    /// The size that a vdev could have, by the sizes of its devices.
-    pub(crate) fn max_asize(&self, config: &VdevConfig) -> Option<u64> {
-        let children = || config.children.iter().map(|c| self.max_asize(c));
-        match config.kind {
-            VdevType::Disk | VdevType::File => {
-                let size = self.tree().leaf(config.guid)?.device()?.size() & !((256 << 10) - 1);
-                size.checked_sub(ondisk::VDEV_LABEL_START_SIZE + ondisk::VDEV_LABEL_END_SIZE)
-            }
-            kind if kind.is_mirror_like() => children().flatten().min(),
-            VdevType::Raidz => {
-                let smallest = children().collect::<Option<Vec<_>>>()?.into_iter().min()?;
-                // each child gives whole sectors
-                let sector = 1u64.checked_shl(u32::try_from(config.ashift).ok()?)?;
-                // a child that is being added does not count until all is moved
-                let width = (config.children.len() as u64).saturating_sub(u64::from(config.raidz_expanding));
-                (smallest / sector * sector).checked_mul(width)
-            }
-            _ => None,
-        }
+        self.tree().top(top).map_or(0, |top| self.tree().growth(top, top.config()))
     }
 }
 

@@ -8,7 +8,7 @@ use dmu::{Tx, Zap};
 use ondisk::ObjectType;
 use ondisk::label::key;
 use ondisk::spacemap::SPACE_MAP_HEADER_V0_SIZE;
-use space::Class;
+use space::{Class, TopSpace};
 use vdev::{VdevConfig, VdevTree, VdevType};
 
 use super::open::{self, METASLABS_MAX};
@@ -60,10 +60,47 @@ impl PoolSpace {
         Ok(())
     }
 
-    /// Lets the vdevs that joined in `txg`, which is on disk now, be allocated from.
+    /// Lets the vdevs that joined in `txg`, which is on disk now, and the metaslabs of those that grew, be allocated from.
     pub(super) fn join(&self, txg: Txg) {
         let joining = std::mem::take(&mut *self.joining.lock());
         joining.into_iter().for_each(|spec| self.manager.add_top(spec, txg));
+        let growing = std::mem::take(&mut *self.growing.lock());
+        growing.into_iter().for_each(|more| self.manager.grow_top(more.id, more.metaslabs));
+    }
+
+    /// Returns the sizes that vdevs are to have, cut to as many metaslabs as a vdev may have; those that would gain nothing are left out.
+    pub(crate) fn within_limits(&self, tree: &VdevTree, grown: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+        let within = |(id, asize): (u64, u64)| {
+            let config = tree.top(id)?.config();
+            let most = METASLABS_MAX.checked_shl(u32::try_from(config.ms_shift).ok()?)?;
+            Some((id, asize.min(most))).filter(|(_, asize)| *asize > config.asize)
+        };
+        grown.into_iter().filter_map(within).collect()
+    }
+
+    /// Returns the metaslabs that vdev `id` has in `tree`, in which it has grown, and not in memory yet.
+    pub(crate) fn metaslabs_of_growth(&self, tree: &VdevTree, id: u64, histograms: bool) -> Result<TopSpace, Error> {
+        let top = tree.top(id).ok_or_else(|| Error::Bug(format!("vdev {id}, which grows, is not in the tree")))?;
+        let mut spec = open::top_space(top, open::class_of(top), Default::default(), histograms)?;
+        let same = |growing: &&TopSpace| growing.id == spec.id;
+        let known = self.growing.lock().iter().filter(same).map(|growing| growing.metaslabs.len()).sum::<usize>();
+        let known = known + self.manager.metaslab_count(spec.id);
+        spec.metaslabs.drain(..known.min(spec.metaslabs.len()));
+        if let Some(objects) = self.state.lock().tops.get_mut(&spec.id) {
+            objects.asize = top.config().asize;
+        }
+        Ok(spec)
+    }
+
+    /// Gives vdevs these metaslabs once the txg that is being synced is on disk.
+    pub(crate) fn grow_when_synced(&self, more: Vec<TopSpace>) {
+        self.growing.lock().extend(more);
+    }
+
+    /// Returns the bytes of all metaslabs, but those of log devices.
+    pub(crate) fn size(&self) -> u64 {
+        let classes = Class::ALL.into_iter().filter(|class| *class != Class::Log);
+        classes.map(|class| self.figures(class).space).fold(0, u64::saturating_add)
     }
 
     /// Stops allocation from a top-level vdev. Returns whether it was allocatable until now.

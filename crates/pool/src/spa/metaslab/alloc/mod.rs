@@ -74,6 +74,8 @@ pub struct PoolSpace {
     pressed: AtomicBool,
     /// The vdevs that join in the txg that is being synced: they are allocated from once it is on disk.
     joining: Mutex<Vec<TopSpace>>,
+    /// The metaslabs that vdevs gain in that txg: the same holds for them.
+    growing: Mutex<Vec<TopSpace>>,
 }
 
 impl std::fmt::Debug for PoolSpace {
@@ -131,6 +133,7 @@ impl PoolSpace {
             room: Default::default(),
             pressed: AtomicBool::new(false),
             joining: Mutex::default(),
+            growing: Mutex::default(),
         }
     }
 

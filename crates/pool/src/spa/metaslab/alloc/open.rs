@@ -3,6 +3,7 @@
 //! Maps are read when their metaslabs are first used. Logs are read all at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use base::{ObjectId, Txg, pump};
@@ -106,7 +107,7 @@ pub(super) fn top_space(
         metaslabs,
         data_children,
         allocatable: !config.removing && config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) == 0,
-        layout: Box::new(VdevLayout(top.clone())),
+        layout: Arc::new(VdevLayout(top.clone())),
     })
 }
 
