@@ -9,7 +9,6 @@ use std::io::Write;
 
 use devices::Lab;
 use oracle::judge;
-use support::Session;
 
 impl Lab {
     fn grow(&self, names: &[&str], mib: u64) {

@@ -7,7 +7,6 @@ mod support;
 
 use devices::Lab;
 use oracle::judge;
-use support::Session;
 
 impl Lab {
     fn guid(&self) -> String {
