@@ -104,7 +104,7 @@ fn a_pool_grows_by_itself_if_it_may() {
     spa.set_prop("autoexpand", Value::Number(1)).unwrap();
     spa.sync().unwrap();
     assert_eq!(size(&spa), 112, "one is as small as it was");
-    spa.detach_vdev(small, None).unwrap();
+    spa.detach_vdev(small).unwrap();
     write(&spa, &object(&spa), 8, 2).unwrap();
     assert_eq!(size(&spa), 240, "the smallest has gone");
     disks.get(1).unwrap().grow(512 * MIB);
