@@ -9,7 +9,8 @@ use dmu::Object;
 use pool::testing::{BLOCK, hooks, in_memory_of, noise, object};
 use pool::{Error, ImportOptions, ScrubRange, Spa, VdevRefusal};
 use vdev::create::{LayoutOptions, NewPool, VdevSpec, layout};
-use vdev::import::scan_devices;
+use vdev::import::{scan, scan_devices};
+use vdev::testing::{Call, Tapped};
 use vdev::{Device, MemoryDevice, VdevType};
 
 /// The labels at the front of a device, the boot area, and those at its end.
@@ -305,4 +306,78 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refusal(bench.attach("d1", "d5", true)), VdevRefusal::Checkpoint);
     assert_eq!(refusal(bench.detach("d1")), VdevRefusal::Checkpoint);
     assert_ne!(before, bench.spa.tree().config().to_nvlist());
+}
+
+/// A crash while the labels of a detach are written: half of those of the device that is left have the guid of its place, and the uberblock is the one before.
+#[test]
+fn labels_of_two_states_are_those_of_one_device() {
+    let bench = Bench::new("mirror d0 d1", 2);
+    let image = |n: usize| {
+        let mut bytes = vec![0; bench.disks[n].size() as usize];
+        bench.disks[n].read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    bench.spa.sync().unwrap();
+    let (mut left, gone) = (image(1), image(0));
+    bench.detach("d0").unwrap();
+    let after = image(1);
+    let size = after.len();
+    // the configurations of labels 0 and 2
+    for label in [0, size - (512 << 10)] {
+        let config = label + (16 << 10)..label + (128 << 10);
+        left[config.clone()].copy_from_slice(&after[config]);
+    }
+    bench.spa.close().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("d0"), gone).unwrap();
+    std::fs::write(dir.path().join("d1"), left).unwrap();
+    let found = scan(&[dir.path().to_owned()]).unwrap();
+    let locked = found.iter().find(|pool| pool.name == "t").unwrap().lock().unwrap();
+    let options = ImportOptions { force: true, ..ImportOptions::default() };
+    let spa = Spa::import(&locked, &options, hooks()).unwrap();
+    assert!(spa.tree().leaves().len() == 2 && spa.tree().leaves().iter().all(|leaf| leaf.is_writable()));
+    spa.export().unwrap();
+}
+
+/// A repair that a scrub could not write leaves the device behind: the other one has the only good copy.
+#[test]
+fn a_failed_repair_keeps_the_sibling() {
+    let fail = Arc::new(AtomicBool::new(false));
+    let (failing, memory) = (fail.clone(), Arc::new(MemoryDevice::writable(64 << 20).named("d0".to_owned())));
+    let pass = move |call: &Call| match call {
+        // one repair: ten errors would be too many
+        Call::Write(range) if (FRONT..60 << 20).contains(&range.start) && failing.swap(false, Ordering::SeqCst) => {
+            Err(std::io::Error::from_raw_os_error(5))
+        }
+        _ => Ok(()),
+    };
+    let devices: Vec<Arc<dyn Device>> = vec![
+        Arc::new(Tapped::new(memory.clone(), pass)),
+        Arc::new(MemoryDevice::writable(64 << 20).named("d1".to_owned())),
+    ];
+    let words = ["mirror", "d0", "d1"].map(str::to_owned);
+    let open = |path: &str| devices.iter().find(|device| device.name() == path).cloned();
+    let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
+    let hooks = hooks();
+    let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks.env).unwrap();
+    let spa = Spa::create(new, pool::CreateOptions::new("t"), hooks).unwrap();
+    let file = object(&spa);
+    file.write(&spa.tx(BLOCK as u64).unwrap(), 0, &noise(1, 3)).unwrap();
+    spa.sync().unwrap();
+    let guid = |name: &str| spa.tree().leaves().iter().find(|leaf| leaf.name() == name).unwrap().guid();
+    let objset = spa.view().unwrap().dataset("t").unwrap().objset().unwrap();
+    let at = objset.object(file.id()).unwrap().blkptr(0, 0).unwrap().unwrap().dva(0).offset();
+    memory.write_at(FRONT + at, &[0x5a; 4096]).unwrap();
+    fail.store(true, Ordering::SeqCst);
+    spa.zio().arc().clear();
+    spa.scrub(ScrubRange::default()).unwrap();
+    spa.scan_wait(&mut |_| {}).unwrap();
+    assert!(!fail.load(Ordering::SeqCst), "nothing was repaired");
+    assert_eq!(refusal(spa.detach_vdev(guid("d1"))), VdevRefusal::NoReplicas);
+    spa.clear(None).unwrap();
+    spa.resilver(true).unwrap();
+    spa.scan_wait(&mut |_| {}).unwrap();
+    spa.detach_vdev(guid("d1")).unwrap();
+    spa.zio().arc().clear();
+    assert!(file.read_vec(0, BLOCK).unwrap() == noise(1, 3));
 }
