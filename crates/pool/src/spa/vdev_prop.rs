@@ -109,6 +109,7 @@ impl VdevProps<'_> {
             "sit_out" if leaf && shape.is_some_and(striped) => 0,
             "sit_out" => return Ok(None),
             "trim_support" if !leaf => return Ok(Some(PropValue::text("-"))),
+            "trim_support" => tree.leaf(config.guid).is_some_and(|leaf| leaf.discards().plainly).into(),
             "alloc_bias" if !found.is_top() => return Ok(None),
             "alloc_bias" => match found.top.and_then(|top| tree.top(top)).map(|top| pool.vdev_class(top)) {
                 Some(AllocClass::Log) => 1,
