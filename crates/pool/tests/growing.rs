@@ -56,7 +56,7 @@ fn a_pool_grows_while_it_is_written() {
             disks.iter().for_each(|disk| disk.grow(512 * MIB));
             let tops: Vec<Guid> = spa.tree().tops().iter().map(|top| top.guid()).collect();
             for top in tops {
-                let _state = spa.expand_vdev(top).unwrap();
+                spa.expand_vdev(top).unwrap();
             }
             assert_eq!(size(&spa), after, "{words}");
             done.store(true, Ordering::Relaxed);
