@@ -54,7 +54,7 @@ fn vdevs_are_added_and_removed_by_request() {
     assert_eq!(tops(), 1);
     assert_ne!(errno(&control, Ioc::VdevRemove, &list(&[("guid", log.0.into())])), DONE);
     assert_eq!(errno(&control, Ioc::VdevAdd, &list(&[("config", NvList::new().into())])), Errno::EINVAL);
-    assert_eq!(errno(&control, Ioc::VdevDetach, &list(&[("guid", log.0.into())])), Errno::ENOTSUP);
+    assert_eq!(errno(&control, Ioc::VdevDetach, &list(&[("guid", log.0.into())])), Errno::ENODEV);
     let next = || control.call(Ioc::EventsNext, "t", &NvList::new());
     let read = || -> Vec<NvList> {
         let all = std::iter::from_fn(|| next().ok()?.get_nvlist("event").cloned());
