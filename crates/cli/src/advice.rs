@@ -137,7 +137,7 @@ fn advice_names_what_is_there() {
 #[test]
 fn what_is_not_there_is_seen() {
     for (text, what) in [
-        ("use 'zpool attach'", "zpool attach: no such verb"),
+        ("use 'zpool split'", "zpool split: no such verb"),
         ("use 'zfs share -a'.", "zfs share: no such verb"),
         ("run: zfs send -y {name}", "zfs send -y: no such option"),
         ("use 'zuse cp --all'", "zuse cp --all: no such option"),

@@ -46,10 +46,12 @@ fn pools_of_every_shape_grow_with_their_devices() {
         let lab = Lab::new();
         lab.ok(&format!("zpool create -m none -o ashift={ashift} --size 128M tank {vdevs}"));
         lab.fill("first", 20);
-        assert_eq!(lab.sizes(), (before, 0), "{vdevs}");
+        // of a dRAID the first metaslab may be smaller
+        let (first, none) = lab.sizes();
+        assert!(first.abs_diff(before) <= 1 && none == 0, "{vdevs}: {first}");
         lab.grow(names, 384);
         let (size, growth) = lab.sizes();
-        assert_eq!(size, before, "{vdevs}");
+        assert_eq!(size, first, "{vdevs}");
         // the two may differ by what is left over at the end of a dRAID
         assert!(growth.abs_diff(after - before) <= 16, "{vdevs}: {growth}");
         for _ in 0..2 {

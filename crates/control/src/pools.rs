@@ -93,7 +93,10 @@ impl Control {
         }
         let guid = self.spa.change_guid(input.get_u64("guid").map(Guid))?;
         if let Some(message) = input.get_str("message") {
-            self.spa.log_history(self.caller.real_uid, message)?;
+            // the pool has its new identity, whatever becomes of the line
+            if let Err(error) = self.spa.log_history(self.caller.real_uid, message) {
+                tracing::warn!(target: "zuse::control", %error, "the change of a pool's identity is not in its history");
+            }
         }
         let mut out = NvList::new();
         out.insert("guid", guid.0);

@@ -314,7 +314,10 @@ fn go_on(devices: &[Arc<dyn Device>], seed: u64, model: Model) -> Result<()> {
             return Err("a device has not everything after its resilver".to_string());
         }
     }
-    if driver.rng().percent(SCRUB_PCT) {
+    let resilvers = driver.spa().is_resilver_due(false).context(|| "due".to_string())?;
+    if driver.rng().percent(SCRUB_PCT) && !resilvers && driver.spa().resume_scan().is_ok() {
+        // a resilver that has begun comes first
+        driver.spa().scan_wait(&mut |_| {}).context(|| "resilver".to_string())?;
         scrub(driver.spa(), Until::Whole)?;
     }
     driver.spa().export().context(|| "export".to_string())?;

@@ -1,7 +1,7 @@
 //! Devices that are attached, detached and replaced while a pool is written: the new ones have everything, and nothing of it depends on the old.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Errno, Guid};
@@ -342,11 +342,12 @@ fn labels_of_two_states_are_those_of_one_device() {
 /// A repair that a scrub could not write leaves the device behind: the other one has the only good copy.
 #[test]
 fn a_failed_repair_keeps_the_sibling() {
-    let fail = Arc::new(AtomicBool::new(false));
+    // where a write is to fail, once: ten errors would be too many
+    let fail = Arc::new(AtomicU64::new(u64::MAX));
     let (failing, memory) = (fail.clone(), Arc::new(MemoryDevice::writable(64 << 20).named("d0".to_owned())));
     let pass = move |call: &Call| match call {
-        // one repair: ten errors would be too many
-        Call::Write(range) if (FRONT..60 << 20).contains(&range.start) && failing.swap(false, Ordering::SeqCst) => {
+        Call::Write(range) if range.contains(&failing.load(Ordering::SeqCst)) => {
+            failing.store(u64::MAX, Ordering::SeqCst);
             Err(std::io::Error::from_raw_os_error(5))
         }
         _ => Ok(()),
@@ -368,11 +369,11 @@ fn a_failed_repair_keeps_the_sibling() {
     let objset = spa.view().unwrap().dataset("t").unwrap().objset().unwrap();
     let at = objset.object(file.id()).unwrap().blkptr(0, 0).unwrap().unwrap().dva(0).offset();
     memory.write_at(FRONT + at, &[0x5a; 4096]).unwrap();
-    fail.store(true, Ordering::SeqCst);
+    fail.store(FRONT + at, Ordering::SeqCst);
     spa.zio().arc().clear();
     spa.scrub(ScrubRange::default()).unwrap();
     spa.scan_wait(&mut |_| {}).unwrap();
-    assert!(!fail.load(Ordering::SeqCst), "nothing was repaired");
+    assert_eq!(fail.load(Ordering::SeqCst), u64::MAX, "nothing was repaired");
     assert_eq!(refusal(spa.detach_vdev(guid("d1"))), VdevRefusal::NoReplicas);
     spa.clear(None).unwrap();
     spa.resilver(true).unwrap();

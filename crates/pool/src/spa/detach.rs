@@ -133,6 +133,15 @@ impl Drop for Leaving {
 
 /// Overwrites the labels of a device that was detached, after its last write.
 fn erase(before: &VdevTree, guid: Guid, detached: &Detached) {
+    let label = match detached.vdev.get_u64(key::IS_SPARE) {
+        Some(1) => vdev::label::aux_config(VERSION, guid, detached.vdev.get_str(key::PATH), vdev::label::AuxUse::Spare),
+        _ => vdev::label::initial_config(&detached.pool, &detached.top, guid, Txg(0)),
+    };
+    relabel(before, guid, &label);
+}
+
+/// Writes first labels to a device that has left the pool, when nothing is under way to it any more.
+pub(crate) fn relabel(before: &VdevTree, guid: Guid, label: &NvList) {
     let Some(leaf) = before.leaf(guid) else { return };
     let Some(device) = leaf.retire() else { return };
     for _ in 0..LOOKS {
@@ -141,12 +150,8 @@ fn erase(before: &VdevTree, guid: Guid, detached: &Detached) {
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    let label = match detached.vdev.get_u64(key::IS_SPARE) {
-        Some(1) => vdev::label::aux_config(VERSION, guid, detached.vdev.get_str(key::PATH), vdev::label::AuxUse::Spare),
-        _ => vdev::label::initial_config(&detached.pool, &detached.top, guid, Txg(0)),
-    };
-    // that it cannot be written may be the reason why it was detached
-    let _unwritten = vdev::label::init(&*device, &label);
+    // that it cannot be written may be the reason why it has left
+    let _unwritten = vdev::label::init(&*device, label);
 }
 
 /// A spare that is a device of its own once the one that it stood in for is detached: its guid (OpenZFS: `unspare`).

@@ -37,12 +37,16 @@ impl Spa {
         }
         self.tree().look();
         self.tree().use_whole_devices(Some(guid));
-        if self.tree().grown().is_empty() {
+        let tree = self.tree();
+        let own = tree.config().children.iter().find(|top| top.walk().any(|vdev| vdev.guid == guid)).map(|top| top.id);
+        let is_own = move |id: u64| own.is_none_or(|own| own == id);
+        if !tree.grown().iter().any(|(id, _)| is_own(*id)) {
             // labels may have to be written at the new end nevertheless
             self.record_now()?;
             return Ok(state);
         }
-        self.sync_task(|cx| cx.grow_vdevs())?;
+        drop(tree);
+        self.sync_task(move |cx| cx.grow_vdevs(&is_own))?;
         self.notify("config_sync", &NvList::new());
         Ok(state)
     }
@@ -60,7 +64,7 @@ impl Spa {
             return false;
         }
         tree.use_whole_devices(None);
-        !tree.grown().is_empty()
+        !self.space.within_limits(&tree, tree.grown()).is_empty()
     }
 
     /// Lets vdevs grow in the txg that is being synced, if `autoexpand` is set.
@@ -71,7 +75,7 @@ impl Spa {
         // who attaches a device has looked whether it is large enough for the vdev as it is
         let Some(_alone) = self.vdev_change.try_lock() else { return Ok(()) };
         self.tree().use_whole_devices(None);
-        TaskCx { spa: self, mos, tx }.grow_vdevs()
+        TaskCx { spa: self, mos, tx }.grow_vdevs(&|_| true)
     }
 }
 
@@ -81,10 +85,11 @@ fn could_grow(tree: &VdevTree) -> bool {
 }
 
 impl TaskCx<'_> {
-    /// Lets those vdevs grow whose devices are used that far.
-    fn grow_vdevs(&self) -> Result<(), Error> {
+    /// Lets those `wanted` vdevs, by number, grow whose devices are used that far.
+    fn grow_vdevs(&self, wanted: &dyn Fn(u64) -> bool) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
-        let grown = spa.space.within_limits(&spa.tree(), spa.tree().grown());
+        let mut grown = spa.space.within_limits(&spa.tree(), spa.tree().grown());
+        grown.retain(|(id, _)| wanted(*id));
         if grown.is_empty() {
             return Ok(());
         }

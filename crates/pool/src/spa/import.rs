@@ -126,6 +126,8 @@ impl Spa {
         let verify = options.open.verify.or_else(|| (!options.again).then(|| options.load_policy()));
         let pool = Pool::open(candidate.borrow(), &OpenOptions { verify, ..options.open.clone() })?;
         let newest = open::newest(candidate.borrow());
+        // else an older identity would come to count, by an uberblock that follows without labels
+        let is_torn = candidate.borrow().devices.iter().chain(&candidate.borrow().stale).any(|found| found.is_torn);
         // its devices stay locked while somebody has them: one that goes, and is back, could not be opened again
         drop(candidate);
         check_writable(&pool, options, newest)?;
@@ -142,7 +144,7 @@ impl Spa {
         }
         // write a txg at once, so that this state is the newest
         let rewound = uberblock.txg < newest;
-        let changed = exported || rewound || nv != *pool.config();
+        let changed = exported || rewound || is_torn || nv != *pool.config();
         let mut txgs = uberblock.txg;
         if options.rewind || options.open.txg.is_some() {
             // abandoned newer states must not come back: the next txg is above them

@@ -27,7 +27,9 @@ impl Spa {
         let known = self.tree().config().guid;
         match new {
             Guid(0) => return Err(Error::Vdevs(VdevRefusal::BadValue)),
-            new if new == known => return Err(Error::Vdevs(VdevRefusal::SameGuid)),
+            new if self.tree().config().walk().any(|vdev| vdev.guid == new) => {
+                return Err(Error::Vdevs(VdevRefusal::SameGuid));
+            }
             _ => {}
         }
         self.sync_task(move |cx| cx.change_guid(known, new))?;

@@ -15,6 +15,7 @@ use crate::Error;
 use crate::spa::Spa;
 use crate::spa::VdevRefusal;
 use crate::spa::datasets::Datasets;
+use crate::spa::detach::relabel;
 
 /// The device that a guid names.
 enum Removable {
@@ -107,11 +108,7 @@ impl Spa {
         let (old, new) = removed?;
         self.notify_vdev("vdev_remove_dev", top.guid(), top.config().path.as_deref());
         for leaf in top.config().leaves() {
-            if let Some(device) = before.leaf(leaf.guid).and_then(|leaf| leaf.device()) {
-                // it is no longer part of the pool; a label that cannot be written does not matter
-                let label = vdev::label::initial_config(&new, &old, leaf.guid, Txg(0));
-                let _unwritten = vdev::label::init(&*device, &label);
-            }
+            relabel(&before, leaf.guid, &vdev::label::initial_config(&new, &old, leaf.guid, Txg(0)));
         }
         Ok(())
     }

@@ -365,7 +365,9 @@ impl Session {
         let recorded = match &done {
             Ok(_) => records::change_guid(record.guid, next),
             // one that was refused; else it is found out from the devices
-            Err(_) if closed.is_ok() => records::update(record.guid, |record| record.next_guid = None),
+            Err(failed) if closed.is_ok() && !failed.is_suspended() => {
+                records::update(record.guid, |record| record.next_guid = None)
+            }
             Err(_) => Ok(()),
         };
         let out = done?;

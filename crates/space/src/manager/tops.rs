@@ -212,7 +212,8 @@ impl SpaceManager {
             freed: Arc::clone(&before.freed),
         });
         for ms in top.metaslabs.iter().skip(old) {
-            let ms = ms.lock();
+            let mut ms = ms.lock();
+            ms.keep_freed(self.keeps_freed.load(Relaxed));
             let (group, space) = (top.group(ms.id()), i64::try_from(ms.geometry().size).unwrap_or(i64::MAX));
             group.update(&ms);
             group.account.apply(SpaceDelta { space, ..SpaceDelta::default() });

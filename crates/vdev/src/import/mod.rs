@@ -74,6 +74,8 @@ pub struct FoundDevice {
     pub other_guids: Vec<Guid>,
     /// The best of those labels of the same leaf that say another pool: the writing of its labels was cut short when the pool got another identity.
     pub(crate) other: Option<Box<Label>>,
+    /// Whether its labels are of two identities, of the leaf or of its pool: who opens the pool for writing is to write them anew.
+    pub is_torn: bool,
 }
 
 impl FoundDevice {

@@ -65,7 +65,17 @@ pub(crate) fn device(path: PathBuf, device: Arc<dyn Device>) -> Option<FoundDevi
     other_guids.dedup();
     let elsewhere = |label: &&Label| label.guid() == best.guid() && label.pool_guid() != best.pool_guid();
     let other = labels.iter().filter(elsewhere).max_by_key(|label| label.txg()).cloned().map(Box::new);
-    Some(FoundDevice { guid: best.guid()?, label: best.clone(), labels: most, other_guids, other, device, path })
+    let is_torn = other.is_some() || !other_guids.is_empty();
+    Some(FoundDevice {
+        guid: best.guid()?,
+        label: best.clone(),
+        labels: most,
+        other_guids,
+        other,
+        is_torn,
+        device,
+        path,
+    })
 }
 
 /// Whether the trailer of label `index` has its magic number: a small read that spares a large one on most files of a folder.

@@ -65,6 +65,9 @@ impl Spa {
 
 /// A slice of automatic trim: one metaslab.
 pub(crate) fn autotrim_slice(spa: &Arc<Spa>) -> Result<Next, Error> {
+    if spa.txgs().failed().is_some() || spa.suspended().is_some() {
+        return Ok(Next::Done);
+    }
     let Some(id) = spa.autotrim.due.lock().pop_first() else { return Ok(Next::Done) };
     let top = spa.tree().top(id.0.into()).cloned();
     let Some(top) = top.filter(|top| !top.config().removing) else { return Ok(Next::More) };
@@ -110,8 +113,10 @@ fn trim_leaves(spa: &Spa, top: &TopVdev, disabled: &DisabledMetaslab<'_>, freed:
 fn trim_part(spa: &Spa, leaf: &Leaf, disabled: &DisabledMetaslab<'_>, part: std::ops::Range<u64>) -> bool {
     let mut at = part.start;
     while at < part.end {
-        if spa.background.autotrim.is_interrupted() || disabled.is_wanted() || !spa.autotrim.on.load(Ordering::Acquire)
-        {
+        // what another machine may have by now is left alone
+        let is_over = spa.txgs().failed().is_some() || spa.suspended().is_some();
+        let is_interrupted = spa.background.autotrim.is_interrupted() || !spa.autotrim.on.load(Ordering::Acquire);
+        if is_over || is_interrupted || disabled.is_wanted() {
             return false;
         }
         let len = (part.end - at).min(tunable::ZFS_TRIM_EXTENT_BYTES_MAX.get());

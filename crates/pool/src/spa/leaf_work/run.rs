@@ -194,7 +194,11 @@ impl OneLeaf<'_> {
     /// Returns whether the slice ends here.
     fn is_over(&self, disabled: Option<&DisabledMetaslab<'_>>) -> bool {
         let late = self.passed && Instant::now() >= self.slice.until;
-        late || self.slice.task.is_interrupted()
+        // what another machine may have by now is left alone
+        let spa = self.slice.spa;
+        let is_over = spa.txgs().failed().is_some() || spa.suspended().is_some();
+        late || is_over
+            || self.slice.task.is_interrupted()
             || disabled.is_some_and(DisabledMetaslab::is_wanted)
             || !self.leaf.is_writable()
     }
