@@ -216,7 +216,7 @@ impl Mounts {
     /// Mounts a file system or snapshot.
     ///
     /// # Errors
-    /// EBUSY if it is mounted already; as [`Mount::new`] and [`Zfs::open`].
+    /// EBUSY if it is mounted already; as [`Mount::new`] and [`Suspendable::open`].
     pub fn mount(&self, source: &Source, name: &str, point: &Path, how: How) -> Result<(), Error> {
         let dataset = source.view()?.dataset(name)?;
         for former in self.list().iter().filter(|one| one.pool() == source.guid() && one.dataset == dataset.id()) {
