@@ -24,8 +24,8 @@ const CLONES: [&str; 2] = ["c0", "c1"];
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 24;
 
-/// The largest device whose free space is overwritten.
-const INITIALIZED_MAX: u64 = 64 << 20;
+/// The largest devices whose free space is overwritten and trimmed.
+const WORKED_ON_MAX: u64 = 64 << 20;
 
 fn full(name: &str, between: char) -> String {
     format!("{NAME}{between}{name}")
@@ -155,12 +155,13 @@ fn work_on_free_space(spa: &Arc<Spa>, rng: &Rng) -> Result<()> {
     let all: Vec<Guid> = spa.tree().config().leaves().map(|leaf| leaf.guid).collect();
     let one = [*rng.pick(&all)];
     let started = LeafCommand::Start(LeafOptions::default());
-    // a tape has no room for all of a large device
-    let is_small = |leaf: &Guid| {
-        spa.tree().leaf(*leaf).and_then(|leaf| leaf.device()).is_some_and(|d| d.size() <= INITIALIZED_MAX)
-    };
-    let (leaves, trims) =
-        if rng.percent(50) || !one.iter().all(is_small) { (&all[..], true) } else { (&one[..], false) };
+    // a tape keeps what is written, and what is discarded: it has no room for all of large devices
+    let is_large =
+        |leaf: &Guid| spa.tree().leaf(*leaf).and_then(|leaf| leaf.device()).is_some_and(|d| d.size() > WORKED_ON_MAX);
+    if all.iter().any(is_large) {
+        return Ok(());
+    }
+    let (leaves, trims) = if rng.percent(50) { (&all[..], true) } else { (&one[..], false) };
     let (activity, refused) = match trims {
         true => (Activity::Trim, spa.trim(leaves, started)),
         // a second time nothing would be done
