@@ -3,10 +3,12 @@
 //! `ZUSE_CUTS` sets the total number of cuts, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to reproduce it.
 #![allow(clippy::unwrap_used)]
 
-use crash::pools::{NAME, Shape};
+mod common;
+
+use common::judge_state;
+use crash::pools::Shape;
 use crash::slog::{Setting, check, record};
 use crash::{Cut, Cutter, number_from_env, report, try_cuts};
-use vdev::Device;
 
 const SETTINGS: [Setting; 3] = [
     Setting { shape: Shape { name: "one", vdevs: "d0", size: 64 << 20, ashift: 9, without: &[] }, log: "log d1" },
@@ -44,7 +46,7 @@ fn cut(setting: &Setting) {
         };
         if seed == first {
             let safe = cuts.iter().filter(|cut| tape.promised(cut.at).is_some());
-            safe.take(JUDGED).for_each(|cut| judge(name, cut, &mut Cutter::new(&tape)));
+            safe.take(JUDGED).for_each(|cut| judge_state(name, cut, &mut Cutter::new(&tape)));
         }
         let failures = try_cuts(&tape, cuts, 2, &|state| check(state, setting, &journal));
         let again = |cut| format!("ZUSE_SEED={seed} ZUSE_CUT={cut} cargo test -p zuse-crash --test slog {name}");
@@ -53,18 +55,6 @@ fn cut(setting: &Setting) {
         if left == 0 || one.is_some() {
             return;
         }
-    }
-}
-
-/// Checks that OpenZFS's zdb finds no leak in the state as it is, and that its engine imports it.
-fn judge<P>(name: &str, cut: &Cut, cutter: &mut Cutter<'_, P>) {
-    let dir = tempfile::tempdir().unwrap();
-    for device in cutter.build(cut) {
-        device.write_to(&dir.path().join(device.name())).unwrap();
-    }
-    if let Some(blocks) = oracle::judge::blocks(dir.path(), NAME) {
-        assert!(blocks.are_good(), "{name}: {cut}: {}", blocks.said);
-        oracle::judge::imports_in_place(dir.path(), NAME).unwrap_or_else(|e| panic!("{name}: {cut}: {e}"));
     }
 }
 

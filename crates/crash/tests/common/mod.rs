@@ -189,3 +189,15 @@ fn judge(shape: &Shape, tape: &Tape<u64>, history: &History, cuts: &[Cut]) {
         checked.unwrap_or_else(|e| panic!("{}: {cut}: after an import by zhack: {e}", shape.name));
     }
 }
+
+/// Checks that OpenZFS's zdb finds no leak in the state as it is, and that its engine imports it.
+pub(crate) fn judge_state<P>(name: &str, cut: &Cut, cutter: &mut Cutter<'_, P>) {
+    let dir = tempfile::tempdir().unwrap();
+    for device in cutter.build(cut) {
+        device.write_to(&dir.path().join(device.name())).unwrap();
+    }
+    if let Some(blocks) = oracle::judge::blocks(dir.path(), NAME) {
+        assert!(blocks.are_good(), "{name}: {cut}: {}", blocks.said);
+        oracle::judge::imports_in_place(dir.path(), NAME).unwrap_or_else(|e| panic!("{name}: {cut}: {e}"));
+    }
+}
