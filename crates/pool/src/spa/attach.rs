@@ -189,6 +189,7 @@ pub(crate) fn is_spare(vdev: &VdevConfig) -> bool {
     vdev.raw.get_u64(key::IS_SPARE) == Some(1)
 }
 
+/// The top-level vdev that a vdev belongs to.
 pub(crate) fn top_of(tree: &VdevTree, vdev: Guid) -> Option<&VdevConfig> {
     tree.config().children.iter().find(|top| top.walk().any(|below| below.guid == vdev))
 }
@@ -271,10 +272,8 @@ impl Joining {
     /// Writes the first labels of the new device, which is in use by no pool yet.
     fn init_label(&self, spa: &Spa) -> Result<(), Error> {
         let nv = self.config(spa)?;
-        let tops = nv.get_nvlist(key::VDEV_TREE).and_then(|tree| tree.get_nvlist_array(key::CHILDREN)).unwrap_or(&[]);
-        let has_it =
-            |top: &&NvList| VdevConfig::parse(top).is_ok_and(|top| top.walk().any(|vdev| vdev.guid == self.guid));
-        let top = tops.iter().find(has_it).ok_or(Error::Vdevs(VdevRefusal::NoVdev))?;
+        let top = nv.get_nvlist(key::VDEV_TREE).and_then(|root| surgery::top_with(root, self.guid));
+        let top = top.ok_or(Error::Vdevs(VdevRefusal::NoVdev))?;
         let create_txg = spa.layout_options(None).create_txg;
         let label = vdev::label::initial_config(&nv, top, self.guid, create_txg);
         Ok(vdev::label::init(&*self.device, &label)?)

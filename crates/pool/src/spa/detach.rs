@@ -170,9 +170,7 @@ fn detach(cx: &TaskCx<'_>, guid: Guid, unspared: Option<Guid>) -> Result<Detache
     }
     let mut top = NvList::new();
     let (nv, taken) = spa.config_with_tree(|root| {
-        let tops = root.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
-        let has_it = |top: &&NvList| VdevConfig::parse(top).is_ok_and(|top| top.walk().any(|vdev| vdev.guid == guid));
-        top = tops.iter().find(has_it).cloned().unwrap_or_default();
+        top = surgery::top_with(root, guid).cloned().unwrap_or_default();
         if let Some(unspared) = unspared {
             super::config::edit_vdev(root, unspared.0, &mut |vdev| {
                 vdev.remove_all(key::IS_SPARE);

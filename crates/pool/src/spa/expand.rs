@@ -17,6 +17,7 @@ use ondisk::label::key;
 use vdev::{Newcomers, VdevState, VdevTree};
 
 use crate::Error;
+use crate::spa::attach::top_of;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx, VdevRefusal};
 
@@ -38,7 +39,7 @@ impl Spa {
         self.tree().look();
         self.tree().use_whole_devices(Some(guid));
         let tree = self.tree();
-        let own = tree.config().children.iter().find(|top| top.walk().any(|vdev| vdev.guid == guid)).map(|top| top.id);
+        let own = top_of(&tree, guid).map(|top| top.id);
         let is_own = move |id: u64| own.is_none_or(|own| own == id);
         if !tree.grown().iter().any(|(id, _)| is_own(*id)) {
             // labels may have to be written at the new end nevertheless

@@ -16,6 +16,7 @@ use vdev::{VdevAux, VdevConfig, VdevState, VdevTree, VdevType};
 
 use crate::Error;
 use crate::spa::Spa;
+use crate::spa::attach::top_of;
 use crate::spa::surgery::UNSPARE;
 
 impl Spa {
@@ -111,10 +112,7 @@ impl Spa {
 fn needing(tree: &VdevTree) -> impl Iterator<Item = &VdevConfig> {
     let families = tree.config().walk().filter(|vdev| !matches!(vdev.kind, VdevType::Spare | VdevType::Replacing));
     let children = families.flat_map(|vdev| &vdev.children).filter(|vdev| vdev.kind.is_leaf());
-    let in_log = |vdev: &VdevConfig| {
-        let mut logs = tree.config().children.iter().filter(|top| top.is_log);
-        logs.any(|log| log.walk().any(|below| below.guid == vdev.guid))
-    };
+    let in_log = |vdev: &VdevConfig| top_of(tree, vdev.guid).is_some_and(|top| top.is_log);
     children
         .filter(|vdev| tree.leaf(vdev.guid).is_some_and(|leaf| fails(leaf.health())))
         .filter(move |vdev| !in_log(vdev))

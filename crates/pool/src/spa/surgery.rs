@@ -143,6 +143,15 @@ pub(crate) fn forget_place(vdev: &mut NvList) {
     }
 }
 
+/// The top-level vdev of `root` that the vdev `guid` belongs to.
+pub(crate) fn top_with(root: &NvList, guid: Guid) -> Option<&NvList> {
+    fn has(vdev: &NvList, guid: Guid) -> bool {
+        let below = vdev.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
+        vdev.get_u64(key::GUID) == Some(guid.0) || below.iter().any(|child| has(child, guid))
+    }
+    root.get_nvlist_array(key::CHILDREN)?.iter().find(|top| has(top, guid))
+}
+
 /// Makes the path of `old` one that no device has, if `new` is to be at the same one.
 pub(crate) fn make_way(root: &mut NvList, old: Guid, new: &str) {
     super::config::edit_vdev(root, old.0, &mut |vdev| {
